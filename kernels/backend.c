@@ -1,0 +1,97 @@
+#include "kernels/backend.h"
+
+#include <string.h>
+
+#include "kernels/cpu/cpu.h"
+
+static const char *const isa_names[] = {"plain", "avx2", "avx512", "avx512_bf16"};
+
+const char *dtx_isa_name(int isa)
+{
+    return isa_names[isa];
+}
+
+bool dtx_isa_parse(const char *name, int *out)
+{
+    for (int i = 0; i < (int)(sizeof isa_names / sizeof *isa_names); i++)
+        if (strcmp(name, isa_names[i]) == 0) {
+            *out = i;
+            return true;
+        }
+    return false;
+}
+
+int dtx_isa_detect(void)
+{
+#if defined(__x86_64__)
+    __builtin_cpu_init();
+    bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
+    bool avx512 = avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+                  __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
+    if (avx512 && __builtin_cpu_supports("avx512bf16"))
+        return DTX_ISA_AVX512_BF16;
+    if (avx512)
+        return DTX_ISA_AVX512;
+    if (avx2)
+        return DTX_ISA_AVX2;
+#endif
+    return DTX_ISA_PLAIN;
+}
+
+/* One row per backend. */
+static const struct {
+    const char *name;
+    enum dtx_status (*open)(struct dtx_ctx *, int threads, int isa, struct dtx_backend **);
+    void (*close)(struct dtx_backend *);
+} backends[] = {{"cpu", dtx_cpu_open, dtx_cpu_close}};
+
+enum dtx_status dtx_backend_open(struct dtx_ctx *ctx, const char *name, int threads, int isa, struct dtx_backend **out)
+{
+    if (threads < 1 || isa < DTX_ISA_PLAIN || isa > dtx_isa_detect())
+        return dtx_fail(ctx, DTX_E_RANGE, "backend %s: %d threads, instruction set %d (this processor has up to %s)", name,
+                        threads, isa, dtx_isa_name(dtx_isa_detect()));
+    bool automatic = strcmp(name, "auto") == 0;
+    for (size_t i = 0; i < sizeof backends / sizeof *backends; i++)
+        if (automatic || strcmp(name, backends[i].name) == 0)
+            return backends[i].open(ctx, threads, isa, out);
+    return dtx_fail(ctx, DTX_E_CONFIG, "device: no backend '%s' in this build (there is: auto, cpu)", name);
+}
+
+void dtx_backend_close(struct dtx_backend *backend)
+{
+    if (!backend)
+        return;
+    for (size_t i = 0; i < sizeof backends / sizeof *backends; i++)
+        if (strcmp(backend->name, backends[i].name) == 0)
+            backends[i].close(backend);
+}
+
+enum dtx_status dtx_tensor_alloc(struct dtx_backend *backend, struct dtx_tensor *t)
+{
+    void *data;
+    DTX_TRY(backend->ctx, backend->memory->alloc(backend, dtx_tensor_bytes(t), &data));
+    t->data = data;
+    return DTX_OK;
+}
+
+void dtx_tensor_free(struct dtx_backend *backend, struct dtx_tensor *t)
+{
+    if (t->data)
+        backend->memory->free(backend, t->data);
+    t->data = NULL;
+}
+
+enum dtx_status dtx_tensor_set(struct dtx_queue *queue, const struct dtx_tensor *t, const void *host)
+{
+    return queue->backend->memory->copy_in(queue, t->data, host, dtx_tensor_bytes(t));
+}
+
+enum dtx_status dtx_tensor_get(struct dtx_queue *queue, const struct dtx_tensor *t, void *host)
+{
+    return queue->backend->memory->copy_out(queue, host, t->data, dtx_tensor_bytes(t));
+}
+
+enum dtx_status dtx_tensor_zero(struct dtx_queue *queue, const struct dtx_tensor *t)
+{
+    return queue->backend->memory->zero(queue, t->data, dtx_tensor_bytes(t));
+}

@@ -1,0 +1,81 @@
+/*
+ * Backends: a place where tensors live and operations run. A backend fills every slot of three tables: memory, queue,
+ * operations. Tensor memory is touched from the host only through the copy functions below.
+ *
+ * A backend and its queues belong to one thread; the functions are not collective.
+ */
+#ifndef DTX_KERNELS_BACKEND_H
+#define DTX_KERNELS_BACKEND_H
+
+#include "kernels/ops.h"
+
+struct dtx_backend;
+struct dtx_queue;
+
+/* The operations of one backend, made from ops.def. */
+struct dtx_op_table {
+#define DTX_OP(name) enum dtx_status (*name)(struct dtx_queue *, const struct dtx_##name##_args *);
+#define DTX_OP_WORK(name)                                                                                              \
+    DTX_OP(name)                                                                                                       \
+    size_t (*name##_work_bytes)(struct dtx_queue *, const struct dtx_##name##_args *);
+#include "kernels/ops.def"
+#undef DTX_OP
+#undef DTX_OP_WORK
+};
+
+struct dtx_memory_table {
+    enum dtx_status (*alloc)(struct dtx_backend *, size_t bytes, void **out); /* zeroed, 64-byte aligned */
+    void (*free)(struct dtx_backend *, void *);
+    /* In queue order; host memory may be reused when the call returns. */
+    enum dtx_status (*copy_in)(struct dtx_queue *, void *to, const void *from_host, size_t bytes);
+    enum dtx_status (*copy_out)(struct dtx_queue *, void *to_host, const void *from, size_t bytes); /* waits */
+    enum dtx_status (*copy)(struct dtx_queue *, void *to, const void *from, size_t bytes);
+    enum dtx_status (*zero)(struct dtx_queue *, void *to, size_t bytes);
+};
+
+struct dtx_queue_table {
+    enum dtx_status (*create)(struct dtx_backend *, struct dtx_queue **out);
+    void (*free)(struct dtx_queue *);
+    enum dtx_status (*wait)(struct dtx_queue *); /* until all submitted work is done */
+    /* Recorded launches; DTX_E_UNSUPPORTED on the CPU. */
+    enum dtx_status (*begin_capture)(struct dtx_queue *);
+    enum dtx_status (*end_capture)(struct dtx_queue *, void **graph);
+    enum dtx_status (*launch)(struct dtx_queue *, void *graph);
+};
+
+struct dtx_backend {
+    const char *name;
+    struct dtx_ctx *ctx;
+    const struct dtx_memory_table *memory;
+    const struct dtx_queue_table *queues;
+    const struct dtx_op_table *ops;
+    int threads; /* CPU threads that operations may use */
+    int isa;     /* enum dtx_isa in use */
+    size_t allocated_bytes, peak_bytes;
+    void *impl;
+};
+
+struct dtx_queue {
+    struct dtx_backend *backend;
+    void *impl;
+};
+
+/* Instruction sets in ascending order; all ranks of a run agree on the lowest. */
+enum dtx_isa { DTX_ISA_PLAIN, DTX_ISA_AVX2, DTX_ISA_AVX512, DTX_ISA_AVX512_BF16 };
+const char *dtx_isa_name(int isa);
+bool dtx_isa_parse(const char *name, int *out);
+/* The best set of this processor. */
+int dtx_isa_detect(void);
+
+/* name: "cpu" ("auto" takes the best that works here). threads ≥ 1; isa at most dtx_isa_detect(). */
+enum dtx_status dtx_backend_open(struct dtx_ctx *ctx, const char *name, int threads, int isa, struct dtx_backend **out);
+void dtx_backend_close(struct dtx_backend *backend);
+
+/* Shorthands over the tables. */
+enum dtx_status dtx_tensor_alloc(struct dtx_backend *backend, struct dtx_tensor *t); /* by t's shape and dtype */
+void dtx_tensor_free(struct dtx_backend *backend, struct dtx_tensor *t);             /* accepts absent; sets absent */
+enum dtx_status dtx_tensor_set(struct dtx_queue *queue, const struct dtx_tensor *t, const void *host);
+enum dtx_status dtx_tensor_get(struct dtx_queue *queue, const struct dtx_tensor *t, void *host);
+enum dtx_status dtx_tensor_zero(struct dtx_queue *queue, const struct dtx_tensor *t);
+
+#endif
