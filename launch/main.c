@@ -2,7 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "launch/command.h"
+#include "kernels/base/command.h"
 
 #define DTX_COMMAND(name) extern const struct dtx_command dtx_command_##name;
 #include "launch/commands.inc"

@@ -1,6 +1,6 @@
 /* A subcommand of dtx: one file <name>_cmd.c in any folder, exporting dtx_command_<name>. */
-#ifndef DTX_LAUNCH_COMMAND_H
-#define DTX_LAUNCH_COMMAND_H
+#ifndef DTX_KERNELS_BASE_COMMAND_H
+#define DTX_KERNELS_BASE_COMMAND_H
 
 #include "kernels/base/status.h"
 
