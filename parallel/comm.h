@@ -1,0 +1,90 @@
+/*
+ * Communicators: ranks that exchange tensors. Two kinds in this build: self (one rank, no MPI) and MPI; the tables leave
+ * room for NCCL. Collectives are ordered like operations: after all work submitted to `queue` before, and before all
+ * work submitted after.
+ *
+ * Sums are added in rank order for every element (comm_mpi: all-to-all, or all-gather for small counts, then additions in
+ * fp32, f64 or i64), so their bits do not depend on counts, buckets or transport. Counts over INT_MAX are cut into pieces.
+ * Every function is collective over the communicator unless it says otherwise. Errors inside MPI are converted to
+ * DTX_E_LIBRARY with the operation, bytes and peer.
+ */
+#ifndef DTX_PARALLEL_COMM_H
+#define DTX_PARALLEL_COMM_H
+
+#include "kernels/backend.h"
+
+struct dtx_comm;
+
+/* A started send or receive; plain, lives in the caller, must be waited for. */
+struct dtx_request {
+    void *handle;
+    struct dtx_comm *comm;
+};
+
+struct dtx_comm_table {
+    enum dtx_status (*all_reduce_sum)(struct dtx_comm *, struct dtx_queue *, const struct dtx_tensor *);
+    enum dtx_status (*all_reduce_max)(struct dtx_comm *, struct dtx_queue *, const struct dtx_tensor *);
+    enum dtx_status (*all_gather)(struct dtx_comm *, struct dtx_queue *, const struct dtx_tensor *in,
+                                  const struct dtx_tensor *out);
+    enum dtx_status (*broadcast)(struct dtx_comm *, struct dtx_queue *, const struct dtx_tensor *, int root);
+    enum dtx_status (*send_start)(struct dtx_comm *, struct dtx_queue *, const struct dtx_tensor *, int peer,
+                                  struct dtx_request *);
+    enum dtx_status (*recv_start)(struct dtx_comm *, struct dtx_queue *, const struct dtx_tensor *, int peer,
+                                  struct dtx_request *);
+    enum dtx_status (*wait)(struct dtx_request *);
+    enum dtx_status (*barrier)(struct dtx_comm *);
+    enum dtx_status (*split)(struct dtx_comm *, int color, int key, const char *name, struct dtx_comm **out);
+    void (*abort)(struct dtx_comm *, int exit_code); /* not collective: ends all ranks of the job at once */
+    void (*free)(struct dtx_comm *);
+};
+
+struct dtx_comm {
+    const struct dtx_comm_table *table;
+    struct dtx_ctx *ctx;
+    char name[16]; /* "world", "tp", … for messages */
+    int rank, size;
+    int64_t sent_bytes; /* payload this rank has sent, by formula of the operation */
+    void *impl;
+};
+
+/* One rank, no MPI. */
+enum dtx_status dtx_comm_self(struct dtx_ctx *ctx, struct dtx_comm **out);
+/* Starts MPI (MPI_THREAD_MULTIPLE) and gives the world; sets ctx->rank and ctx->size. Without a launcher's variables
+ * (OMPI_COMM_WORLD_SIZE, PMIX_RANK, …) MPI is not started and the world is a self communicator. Refuses
+ * (DTX_E_CONFIG) a world of one rank when the scheduler or launcher says there are several tasks. */
+enum dtx_status dtx_comm_open_world(struct dtx_ctx *ctx, struct dtx_comm **out);
+/* Frees the world; a barrier and MPI_Finalize when MPI was started. After a failure on any rank call dtx_comm_abort
+ * instead unless all ranks agreed (dtx_comm_agree). */
+void dtx_comm_close_world(struct dtx_comm *world);
+
+/* In place: tensor += the other ranks' tensors, added in rank order. master dtypes or i64. */
+enum dtx_status dtx_comm_all_reduce_sum(struct dtx_comm *comm, struct dtx_queue *queue, const struct dtx_tensor *tensor);
+enum dtx_status dtx_comm_all_reduce_max(struct dtx_comm *comm, struct dtx_queue *queue, const struct dtx_tensor *tensor);
+/* out = the ranks' `in` one after another; equal counts; any dtype. */
+enum dtx_status dtx_comm_all_gather(struct dtx_comm *comm, struct dtx_queue *queue, const struct dtx_tensor *in,
+                                    const struct dtx_tensor *out);
+enum dtx_status dtx_comm_broadcast(struct dtx_comm *comm, struct dtx_queue *queue, const struct dtx_tensor *tensor,
+                                   int root);
+/* Messages between two ranks arrive in the order started. Not collective. The tensor stays untouched until waited. */
+enum dtx_status dtx_comm_send_start(struct dtx_comm *comm, struct dtx_queue *queue, const struct dtx_tensor *tensor,
+                                    int peer, struct dtx_request *request);
+enum dtx_status dtx_comm_recv_start(struct dtx_comm *comm, struct dtx_queue *queue, const struct dtx_tensor *tensor,
+                                    int peer, struct dtx_request *request);
+enum dtx_status dtx_comm_wait(struct dtx_request *request);
+enum dtx_status dtx_comm_barrier(struct dtx_comm *comm);
+/* Ranks of equal color form a communicator, ordered by key. */
+enum dtx_status dtx_comm_split(struct dtx_comm *comm, int color, int key, const char *name, struct dtx_comm **out);
+void dtx_comm_free(struct dtx_comm *comm); /* accepts NULL */
+void dtx_comm_abort(struct dtx_comm *comm, int exit_code);
+
+/* Host-side control plane: plain memory, no queue. */
+enum dtx_status dtx_comm_broadcast_bytes(struct dtx_comm *comm, void *data, int64_t bytes, int root);
+enum dtx_status dtx_comm_gather_bytes(struct dtx_comm *comm, const void *data, int64_t bytes, void *all /* every rank */);
+/* A text of any length from root; out is allocated on the other ranks (free with dtx_mem_free). */
+enum dtx_status dtx_comm_broadcast_text(struct dtx_comm *comm, char **text, int root);
+/* All ranks learn whether one failed. With `status` DTX_OK everywhere: DTX_OK. Else every rank returns the same status
+ * (the lowest failing rank's), the lowest failing rank keeps its report, the others record "rank N on HOST: <its text>"
+ * with DTX_E_PEER semantics but that status. Called before any collective whose inputs one rank may have failed to make. */
+enum dtx_status dtx_comm_agree(struct dtx_comm *comm, enum dtx_status status);
+
+#endif
