@@ -104,7 +104,7 @@ static bool is_choice(const char *choices, const char *text)
     size_t length = strlen(text);
     for (const char *p = choices; p && *p; p = strchr(p, '|') ? strchr(p, '|') + 1 : NULL)
         if (strncmp(p, text, length) == 0 && (p[length] == '|' || p[length] == '\0'))
-            return length > 0;
+            return length > 0 && !strchr(text, '|');
     return false;
 }
 
