@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "kernels/base/mutant.h"
 #include "kernels/base/opt_impl.h"
 
 static bool parse_int(const char *text, int64_t *out)
@@ -113,7 +114,7 @@ static void print_real(double value, char *out, size_t size)
 {
     for (int digits = 1; digits <= 17; digits++) {
         snprintf(out, size, "%.*g", digits, value);
-        if (strtod(out, NULL) == value)
+        if (strtod(out, NULL) == value || (DTX_MUTANT(option_real_short) && digits == 6))
             return;
     }
 }
