@@ -6,7 +6,7 @@
  * shape.
  */
 #include <omp.h>
-#include <oneapi/dnnl/dnnl.h>
+#include <dnnl.h>
 #include <stdlib.h>
 #include <string.h>
 
