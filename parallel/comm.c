@@ -172,7 +172,7 @@ enum dtx_status dtx_comm_agree(struct dtx_comm *comm, enum dtx_status status)
         return status;
     struct dtx_ctx *ctx = comm->ctx;
     int32_t mine = DTX_MUTANT(agree_ignores_failure) ? DTX_OK : (int32_t)status;
-    void *statuses;
+    void *statuses = NULL;
     DTX_TRY(ctx, dtx_mem_alloc(ctx, comm->size, sizeof mine, &statuses));
     enum dtx_status done = dtx_comm_gather_bytes(comm, &mine, sizeof mine, statuses);
     int failed, from = -1;

@@ -203,7 +203,7 @@ static enum dtx_status message_get(struct dtx_comm *comm, int n, struct message 
         impl->spare = impl->spare->next;
         return DTX_OK;
     }
-    void *message, *requests, *statuses;
+    void *message = NULL, *requests = NULL, *statuses = NULL;
     DTX_TRY(comm->ctx, dtx_mem_alloc(comm->ctx, 1, sizeof(struct message), &message));
     DTX_TRY(comm->ctx, dtx_mem_alloc(comm->ctx, n, sizeof(MPI_Request), &requests));
     DTX_TRY(comm->ctx, dtx_mem_alloc(comm->ctx, n, sizeof(MPI_Status), &statuses));
@@ -320,7 +320,7 @@ static void mpi_free(struct dtx_comm *comm)
 static enum dtx_status mpi_new(struct dtx_ctx *ctx, const char *name, const struct dtx_comm_options *options,
                                struct dtx_comm **out)
 {
-    void *comm, *impl;
+    void *comm = NULL, *impl = NULL;
     DTX_TRY(ctx, dtx_mem_alloc(ctx, 1, sizeof(struct dtx_comm), &comm));
     enum dtx_status status = dtx_mem_alloc(ctx, 1, sizeof(struct mpi_comm), &impl);
     if (status != DTX_OK) {
@@ -346,7 +346,7 @@ static enum dtx_status mpi_adopt(struct dtx_comm *comm, MPI_Comm handle)
     if (code == MPI_SUCCESS)
         code = MPI_Comm_size(handle, &comm->size);
     DTX_TRY(comm->ctx, dtx_mpi_status(comm, code, "set-up of a communicator", 0, -1));
-    void *arrays;
+    void *arrays = NULL;
     DTX_TRY(comm->ctx, dtx_mem_alloc(comm->ctx, 4 * (int64_t)comm->size, sizeof(int), &arrays));
     impl->counts = arrays;
     impl->offsets = impl->counts + comm->size;

@@ -90,7 +90,7 @@ static const struct dtx_comm_table self_table = {
 
 enum dtx_status dtx_comm_self(struct dtx_ctx *ctx, struct dtx_comm **out)
 {
-    void *p;
+    void *p = NULL;
     DTX_TRY(ctx, dtx_mem_alloc(ctx, 1, sizeof(struct dtx_comm), &p));
     struct dtx_comm *comm = p;
     *comm = (struct dtx_comm){.table = &self_table, .ctx = ctx, .name = "self", .size = 1};

@@ -182,7 +182,7 @@ enum dtx_status dtx_pipe_run_forward(struct dtx_pipe *pipe, const struct dtx_pip
 static enum dtx_status number_messages(struct dtx_pipe *pipe, const struct dtx_schedule *schedule, int sender,
                                        int stages, enum dtx_step_kind kind, int **out)
 {
-    void *index, *steps;
+    void *index = NULL, *steps = NULL;
     DTX_TRY(pipe->ctx, dtx_mem_alloc(pipe->ctx, pipe->micro_batches, sizeof(int), &index));
     *out = index;
     if (sender < 0 || sender >= stages)
@@ -201,7 +201,7 @@ static enum dtx_status number_messages(struct dtx_pipe *pipe, const struct dtx_s
 
 static enum dtx_status make_steps(struct dtx_pipe *pipe, const struct dtx_schedule *schedule, int stage, int stages)
 {
-    void *steps;
+    void *steps = NULL;
     int n = schedule->steps(stage, stages, pipe->micro_batches, 1, NULL);
     DTX_TRY(pipe->ctx, dtx_mem_alloc(pipe->ctx, n, sizeof(struct dtx_step), &steps));
     pipe->steps = steps;
@@ -231,7 +231,7 @@ enum dtx_status dtx_pipe_create(struct dtx_ctx *ctx, const struct dtx_mesh *mesh
     int stages = mesh->size[DTX_AXIS_PP], stage = mesh->rank[DTX_AXIS_PP];
     double bubble;
     DTX_TRY(ctx, dtx_schedule_simulate(ctx, schedule, stages, micro_batches, 1, &bubble));
-    void *p;
+    void *p = NULL;
     DTX_TRY(ctx, dtx_mem_alloc(ctx, 1, sizeof(struct dtx_pipe), &p));
     struct dtx_pipe *pipe = p;
     pipe->ctx = ctx;

@@ -284,7 +284,7 @@ static enum dtx_status play(struct sim *sim, double *bubble)
 /* One zeroed array of n elements (and one, so that none is empty). */
 static enum dtx_status array(struct sim *sim, int64_t n, size_t size, void *out)
 {
-    void *p;
+    void *p = NULL;
     DTX_TRY(sim->ctx, dtx_mem_alloc(sim->ctx, n + 1, size, &p));
     *(void **)out = p;
     return DTX_OK;
