@@ -1,12 +1,12 @@
 /*
- * Communicators: ranks that exchange tensors. Two kinds in this build: self (one rank, no MPI) and MPI; the tables leave
- * room for NCCL. Collectives are ordered like operations: after all work submitted to `queue` before, and before all
- * work submitted after.
+ * Communicators: ranks that exchange tensors. Two kinds in this build: self (one rank, no MPI) and MPI; the tables
+ * leave room for NCCL. Collectives are ordered like operations: after all work submitted to `queue` before, and before
+ * all work submitted after.
  *
- * Sums are added in rank order for every element (comm_mpi: all-to-all, or all-gather for small counts, then additions in
- * fp32, f64 or i64), so their bits do not depend on counts, buckets or transport. Counts over INT_MAX are cut into pieces.
- * Every function is collective over the communicator unless it says otherwise. Errors inside MPI are converted to
- * DTX_E_LIBRARY with the operation, bytes and peer.
+ * Sums are added in rank order for every element (comm_mpi: all-to-all, or all-gather for small counts, then additions
+ * in fp32, f64 or i64), so their bits do not depend on counts, buckets or transport. Counts over INT_MAX are cut into
+ * pieces. Every function is collective over the communicator unless it says otherwise. Errors inside MPI are converted
+ * to DTX_E_LIBRARY with the operation, bytes and peer.
  */
 #ifndef DTX_PARALLEL_COMM_H
 #define DTX_PARALLEL_COMM_H
@@ -58,8 +58,10 @@ enum dtx_status dtx_comm_open_world(struct dtx_ctx *ctx, struct dtx_comm **out);
 void dtx_comm_close_world(struct dtx_comm *world);
 
 /* In place: tensor += the other ranks' tensors, added in rank order. master dtypes or i64. */
-enum dtx_status dtx_comm_all_reduce_sum(struct dtx_comm *comm, struct dtx_queue *queue, const struct dtx_tensor *tensor);
-enum dtx_status dtx_comm_all_reduce_max(struct dtx_comm *comm, struct dtx_queue *queue, const struct dtx_tensor *tensor);
+enum dtx_status dtx_comm_all_reduce_sum(struct dtx_comm *comm, struct dtx_queue *queue,
+                                        const struct dtx_tensor *tensor);
+enum dtx_status dtx_comm_all_reduce_max(struct dtx_comm *comm, struct dtx_queue *queue,
+                                        const struct dtx_tensor *tensor);
 /* out = the ranks' `in` one after another; equal counts; any dtype. */
 enum dtx_status dtx_comm_all_gather(struct dtx_comm *comm, struct dtx_queue *queue, const struct dtx_tensor *in,
                                     const struct dtx_tensor *out);
@@ -79,12 +81,14 @@ void dtx_comm_abort(struct dtx_comm *comm, int exit_code);
 
 /* Host-side control plane: plain memory, no queue. */
 enum dtx_status dtx_comm_broadcast_bytes(struct dtx_comm *comm, void *data, int64_t bytes, int root);
-enum dtx_status dtx_comm_gather_bytes(struct dtx_comm *comm, const void *data, int64_t bytes, void *all /* every rank */);
+enum dtx_status dtx_comm_gather_bytes(struct dtx_comm *comm, const void *data, int64_t bytes,
+                                      void *all /* every rank */);
 /* A text of any length from root; out is allocated on the other ranks (free with dtx_mem_free). */
 enum dtx_status dtx_comm_broadcast_text(struct dtx_comm *comm, char **text, int root);
 /* All ranks learn whether one failed. With `status` DTX_OK everywhere: DTX_OK. Else every rank returns the same status
  * (the lowest failing rank's), the lowest failing rank keeps its report, the others record "rank N on HOST: <its text>"
- * with DTX_E_PEER semantics but that status. Called before any collective whose inputs one rank may have failed to make. */
+ * with DTX_E_PEER semantics but that status. Called before any collective whose inputs one rank may have failed to
+ * make. */
 enum dtx_status dtx_comm_agree(struct dtx_comm *comm, enum dtx_status status);
 
 #endif

@@ -31,8 +31,8 @@ const struct dtx_schedule *dtx_schedule_find(const char *name);
 const struct dtx_schedule *const *dtx_schedule_list(int *n);
 
 /* Plays all stages' lists without MPI, with unbuffered sends, unit costs (forward 1, backward 2). Fails naming the step
- * on: a step missing or twice, a dependency broken, a deadlock, a slot in use or beyond the peak, backward out of order.
- * bubble: idle share of the stages' time. */
+ * on: a step missing or twice, a dependency broken, a deadlock, a slot in use or beyond the peak, backward out of
+ * order. bubble: idle share of the stages' time. */
 enum dtx_status dtx_schedule_simulate(struct dtx_ctx *ctx, const struct dtx_schedule *schedule, int stages,
                                       int micro_batches, int chunks, double *bubble);
 

@@ -31,8 +31,8 @@ enum { DTX_MAX_BOXES = 8 };
 void dtx_shard_shape(const struct dtx_placement *place, int ndim, const int64_t *whole, int64_t padded, int size,
                      int64_t *local);
 /* The boxes of rank `rank` of `size`; returns their number (0 when a rank holds only padding). */
-int dtx_shard_boxes(const struct dtx_placement *place, int ndim, const int64_t *whole, int64_t padded, int rank, int size,
-                    struct dtx_box out[DTX_MAX_BOXES]);
+int dtx_shard_boxes(const struct dtx_placement *place, int ndim, const int64_t *whole, int64_t padded, int rank,
+                    int size, struct dtx_box out[DTX_MAX_BOXES]);
 /* Copies one box between a dense buffer of the box's extent and the local array (host memory). */
 void dtx_box_gather(const struct dtx_box *box, int ndim, const int64_t *local_shape, size_t element_bytes,
                     const void *local, void *dense);

@@ -33,7 +33,7 @@ enum dtx_status dtx_narrow_int(struct dtx_ctx *ctx, int64_t value, const char *w
 
 enum dtx_status dtx_mem_text(struct dtx_ctx *ctx, const char *text, char **out)
 {
-    void *p;
+    void *p = NULL;
     DTX_TRY(ctx, dtx_mem_alloc(ctx, (int64_t)strlen(text) + 1, 1, &p));
     strcpy(p, text);
     *out = p;

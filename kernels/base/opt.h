@@ -37,7 +37,8 @@ enum dtx_opt_source { DTX_OPT_DEFAULT, DTX_OPT_PRESET, DTX_OPT_FILE, DTX_OPT_VAR
 
 /* Reads YAML (nested maps of one level or dotted keys) from a file, or from text with `name` for messages. Only an
  * unreadable file or broken YAML fails here; faults of keys and values wait for dtx_opt_check. */
-enum dtx_status dtx_opt_load_file(struct dtx_ctx *ctx, struct dtx_opt *opt, const char *path, enum dtx_opt_source source);
+enum dtx_status dtx_opt_load_file(struct dtx_ctx *ctx, struct dtx_opt *opt, const char *path,
+                                  enum dtx_opt_source source);
 enum dtx_status dtx_opt_load_text(struct dtx_ctx *ctx, struct dtx_opt *opt, const char *text, const char *name,
                                   enum dtx_opt_source source);
 /* Every variable DTX_GROUP_KEY of `environment`; an unknown DTX_ variable is a fault. */
