@@ -382,7 +382,7 @@ enum dtx_status dtx_schedule_simulate(struct dtx_ctx *ctx, const struct dtx_sche
                       .micro_batches = micro_batches,
                       .chunks = chunks,
                       .units = chunks * micro_batches};
-    double idle;
+    double idle = 0;
     enum dtx_status status = make_sim(&sim);
     if (status == DTX_OK)
         status = check_stages(&sim);
