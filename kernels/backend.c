@@ -48,8 +48,8 @@ static const struct {
 enum dtx_status dtx_backend_open(struct dtx_ctx *ctx, const char *name, int threads, int isa, struct dtx_backend **out)
 {
     if (threads < 1 || isa < DTX_ISA_PLAIN || isa > dtx_isa_detect())
-        return dtx_fail(ctx, DTX_E_RANGE, "backend %s: %d threads, instruction set %d (this processor has up to %s)", name,
-                        threads, isa, dtx_isa_name(dtx_isa_detect()));
+        return dtx_fail(ctx, DTX_E_RANGE, "backend %s: %d threads, instruction set %d (this processor has up to %s)",
+                        name, threads, isa, dtx_isa_name(dtx_isa_detect()));
     bool automatic = strcmp(name, "auto") == 0;
     for (size_t i = 0; i < sizeof backends / sizeof *backends; i++)
         if (automatic || strcmp(name, backends[i].name) == 0)

@@ -16,7 +16,8 @@ static const struct dtx_command *const commands[] = {
 
 static void print_help(FILE *file)
 {
-    fprintf(file, "dtx %s: trains Differential Transformers\n\nusage: dtx COMMAND [options]    (dtx COMMAND --help)\n\n",
+    fprintf(file,
+            "dtx %s: trains Differential Transformers\n\nusage: dtx COMMAND [options]    (dtx COMMAND --help)\n\n",
             DTX_VERSION);
     for (int i = 0; commands[i]; i++)
         fprintf(file, "  %-10s %s\n", commands[i]->name, commands[i]->summary);

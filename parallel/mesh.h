@@ -12,12 +12,13 @@ const char *dtx_axis_name(enum dtx_axis axis);
 
 struct dtx_mesh {
     int size[DTX_AXES], rank[DTX_AXES];
-    struct dtx_comm *world;          /* borrowed */
-    struct dtx_comm *axis[DTX_AXES]; /* owned */
-    struct dtx_comm *control;        /* owned: the world's ranks; agreements beside data traffic */
+    struct dtx_comm *world;                      /* borrowed */
+    struct dtx_comm *axis[DTX_AXES];             /* owned */
+    struct dtx_comm *control;                    /* owned: the world's ranks; agreements beside data traffic */
     struct dtx_comm *forward_in, *forward_out;   /* activations from the previous / to the next stage: 2 ranks each, */
     struct dtx_comm *backward_in, *backward_out; /* gradients from the next / to the previous stage; NULL at the ends */
-    struct dtx_comm *tied; /* first and last stage of this (tp, dp): rank 0 first, 1 last; NULL elsewhere and for pp 1 */
+    struct dtx_comm
+        *tied; /* first and last stage of this (tp, dp): rank 0 first, 1 last; NULL elsewhere and for pp 1 */
 };
 
 /* Collective over world. sizes' product must be world's size (else DTX_E_CONFIG naming what would fit). */

@@ -3,8 +3,11 @@
  * dtx_shard_boxes turns it into boxes: pieces of the whole array and where they lie in the local one.
  *
  * SPLIT cuts dimension `dim`, after padding it to `padded` elements. With `segments` > 1 the dimension is made of that
- * many equal parts, each cut by itself (fused weights). Padding lies at the end of each segment and is in no box.
- * Nothing here communicates.
+ * many equal parts, each cut by itself (fused weights): locally the parts' pieces follow one another. Padding lies at
+ * the end of each segment and is in no box: the last ranks may hold nothing else.
+ *
+ * segments (0 counts as 1, at most DTX_MAX_BOXES) must divide the dimension, segments · size must divide `padded`, and
+ * padded must not be less than the dimension; the caller has checked this. Nothing here communicates.
  */
 #ifndef DTX_PARALLEL_SHARD_H
 #define DTX_PARALLEL_SHARD_H
@@ -31,8 +34,8 @@ enum { DTX_MAX_BOXES = 8 };
 void dtx_shard_shape(const struct dtx_placement *place, int ndim, const int64_t *whole, int64_t padded, int size,
                      int64_t *local);
 /* The boxes of rank `rank` of `size`; returns their number (0 when a rank holds only padding). */
-int dtx_shard_boxes(const struct dtx_placement *place, int ndim, const int64_t *whole, int64_t padded, int rank, int size,
-                    struct dtx_box out[DTX_MAX_BOXES]);
+int dtx_shard_boxes(const struct dtx_placement *place, int ndim, const int64_t *whole, int64_t padded, int rank,
+                    int size, struct dtx_box out[DTX_MAX_BOXES]);
 /* Copies one box between a dense buffer of the box's extent and the local array (host memory). */
 void dtx_box_gather(const struct dtx_box *box, int ndim, const int64_t *local_shape, size_t element_bytes,
                     const void *local, void *dense);

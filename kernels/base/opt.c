@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "kernels/base/mem.h"
+#include "kernels/base/mutant.h"
 #include "kernels/base/opt_impl.h"
 
 struct opt_value *dtx_opt_find(const struct dtx_opt *opt, const char *key)
@@ -176,7 +177,7 @@ void dtx_opt_set(struct dtx_opt *opt, const char *key, const char *text, enum dt
         dtx_opt_fault(opt, "%s: %s = '%s' %s", name, key, text, reason);
         return;
     }
-    if (source < value->source)
+    if (source < value->source && !DTX_MUTANT(option_order_ignored))
         return;
     new_value.text = strdup(*canonical ? canonical : text);
     new_value.from = strdup(name);

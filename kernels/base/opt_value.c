@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "kernels/base/mutant.h"
 #include "kernels/base/opt_impl.h"
 
 static bool parse_int(const char *text, int64_t *out)
@@ -104,7 +105,7 @@ static bool is_choice(const char *choices, const char *text)
     size_t length = strlen(text);
     for (const char *p = choices; p && *p; p = strchr(p, '|') ? strchr(p, '|') + 1 : NULL)
         if (strncmp(p, text, length) == 0 && (p[length] == '|' || p[length] == '\0'))
-            return length > 0;
+            return length > 0 && !strchr(text, '|');
     return false;
 }
 
@@ -113,7 +114,7 @@ static void print_real(double value, char *out, size_t size)
 {
     for (int digits = 1; digits <= 17; digits++) {
         snprintf(out, size, "%.*g", digits, value);
-        if (strtod(out, NULL) == value)
+        if (strtod(out, NULL) == value || (DTX_MUTANT(option_real_short) && digits == 6))
             return;
     }
 }

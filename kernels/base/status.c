@@ -72,9 +72,9 @@ void dtx_error_print(const struct dtx_ctx *ctx)
 
 const char *dtx_status_name(enum dtx_status status)
 {
-    static const char *const names[] = {"ok",          "configuration", "input/output", "format",
-                                        "memory",      "range",         "unsupported",  "library",
-                                        "numeric",     "peer failed",   "requeue",      "internal"};
+    static const char *const names[] = {"ok",      "configuration", "input/output", "format",
+                                        "memory",  "range",         "unsupported",  "library",
+                                        "numeric", "peer failed",   "requeue",      "internal"};
     return (size_t)status < sizeof names / sizeof *names ? names[status] : "unknown";
 }
 
