@@ -353,7 +353,7 @@ enum dtx_status dtx_tokenfile_find(struct dtx_ctx *ctx, const struct dtx_tokenfi
                         (long long)f->info.tokens);
     int64_t low = 0, high = f->info.documents; /* start(low) ≤ token < start(high) */
     while (high - low > 1) {
-        int64_t middle = low + (high - low) / 2, first;
+        int64_t middle = low + (high - low) / 2, first = 0;
         DTX_TRY(ctx, dtx_tokenfile_document(ctx, f, middle, &first));
         if (first <= token)
             low = middle;
