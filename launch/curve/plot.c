@@ -133,7 +133,7 @@ static enum dtx_status put_script(struct dtx_ctx *ctx, FILE *script, const struc
 
 static enum dtx_status spawn_gnuplot(struct dtx_ctx *ctx, int script, int picture, int messages, int *exit_status)
 {
-    static char name[] = "gnuplot", defaults[] = "-d", from_stdin[] = "-"; /* spawn takes no const */
+    char name[] = "gnuplot", defaults[] = "-d", from_stdin[] = "-"; /* spawn takes no const */
     char *argv[] = {name, defaults, from_stdin, NULL};
     posix_spawn_file_actions_t actions;
     pid_t child;
