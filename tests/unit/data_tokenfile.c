@@ -1,4 +1,5 @@
 /* test: label=unit timeout=60 */
+#include "kernels/base/rng.h"
 #include "tests/unit/data_support.h"
 
 /* CASES 20: what a reader of other people's files must refuse, each as a change of one good file. */
@@ -377,6 +378,38 @@ static void offsets_beyond_two_terabytes(void **state)
     dtx_tokenfile_close(file);
 }
 
+/* Random damage to an index is refused or leaves a file whose every read is in bounds; the sanitizers watch. */
+static void survives_damage(void **state)
+{
+    struct data_fixture *f = *state;
+    size_t n;
+    copy_tiny(f, "tiny_u16", "t");
+    char *good = data_read(data_path(f, "t.idx"), &n), bad[256];
+    for (uint64_t round = 0; round < 3000; round++) {
+        memcpy(bad, good, n);
+        for (uint64_t k = 0; k < 1 + round % 2; k++)
+            bad[(size_t)(dtx_rng_uniform(1, 8 * round + k) * (double)n)] =
+                (char)(dtx_rng_uniform(2, 8 * round + k) * 256);
+        data_write(data_path(f, "t.idx"), bad, n);
+        struct dtx_tokenfile *file = NULL;
+        if (dtx_tokenfile_open(&f->ctx, data_path(f, "t"), 0, &file) == DTX_OK) {
+            int32_t ids[64];
+            int64_t first, d;
+            assert_true(dtx_tokenfile_info(file)->tokens <= 18);
+            for (int64_t t = 0; t < dtx_tokenfile_info(file)->tokens; t++) {
+                (void)dtx_tokenfile_find(&f->ctx, file, t, &d);
+                (void)dtx_tokenfile_read(&f->ctx, file, t, 1, ids);
+            }
+            for (d = 0; d <= dtx_tokenfile_info(file)->documents; d++)
+                if (dtx_tokenfile_document(&f->ctx, file, d, &first) == DTX_OK)
+                    assert_in_range(first, 0, dtx_tokenfile_info(file)->tokens);
+        }
+        dtx_tokenfile_close(file);
+        dtx_error_clear(&f->ctx);
+    }
+    free(good);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -390,6 +423,7 @@ int main(void)
         DATA_TEST(empty_corpora_are_files_too),
         DATA_TEST(a_second_writer_is_refused),
         DATA_TEST(offsets_beyond_two_terabytes),
+        DATA_TEST(survives_damage),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
