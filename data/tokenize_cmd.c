@@ -65,6 +65,13 @@ static void show_progress(struct job *j, int64_t bytes)
         fprintf(stderr, "\rtokenize  %.1f MB  %.1f MB/s   ", (double)bytes / 1e6, rate / 1e6);
 }
 
+static void clear_progress(struct job *j)
+{
+    if (j->shown > 0)
+        fprintf(stderr, "\r\033[K");
+    j->shown = 0;
+}
+
 static enum dtx_status write_part(struct dtx_ctx *ctx, struct job *j, const struct dtx_text_part *part)
 {
     j->ids.n = 0;
@@ -144,14 +151,14 @@ static enum dtx_status tokenize(struct dtx_ctx *ctx, const struct dtx_args *args
     j.writer = NULL;
     DTX_TRY_GOTO(ctx, status, dtx_tokenwriter_publish(ctx, writer), done);
     double seconds = dtx_clock_now() - j.start;
-    if (j.terminal)
-        fprintf(stderr, "\r\033[K");
+    clear_progress(&j);
     printf("%s: %lld documents, %lld tokens from %.1f MB (%.2f bytes/token), %lld invalid parts replaced, %.1f s, "
            "%.1f MB/s\n",
            out, (long long)j.documents, (long long)j.tokens, (double)j.bytes / 1e6,
            j.tokens > 0 ? (double)j.bytes / (double)j.tokens : 0.0, (long long)j.invalid, seconds,
            (double)j.bytes / 1e6 / (seconds > 0 ? seconds : 1));
 done:
+    clear_progress(&j);
     dtx_tokenwriter_discard(j.writer);
     dtx_encoder_free(j.encoder);
     dtx_ids_free(&j.ids);
