@@ -209,15 +209,15 @@ static double flops(const struct dtx_model_config *model, double keys)
     return 4 * width * width + 4 * width * width / r + 4 * width * keys;
 }
 
-static const struct dtx_layer_table table = {"attn",         saved,           work_bytes, forward,
-                                             backward_input, backward_weight, flops};
+const struct dtx_layer_table dtx_attn_layer = {"attn",         saved,           work_bytes, forward,
+                                               backward_input, backward_weight, flops};
 
 enum dtx_status dtx_attn_declare(struct dtx_env *env, int index, int stage, struct dtx_layer *out)
 {
     const struct dtx_model_config *m = env->model;
     struct dtx_attn_shape shape;
     m->attention->shape(m, &shape);
-    *out = (struct dtx_layer){.table = &table, .env = env, .index = index};
+    *out = (struct dtx_layer){.table = &dtx_attn_layer, .env = env, .index = index};
     const struct {
         const char *name;
         int64_t out, in;

@@ -63,13 +63,13 @@ static double flops(const struct dtx_model_config *model, double keys)
     return 0; /* a look-up */
 }
 
-static const struct dtx_layer_table table = {"embed",        saved,           work_bytes, forward,
-                                             backward_input, backward_weight, flops};
+const struct dtx_layer_table dtx_embed_layer = {"embed",        saved,           work_bytes, forward,
+                                                backward_input, backward_weight, flops};
 
 enum dtx_status dtx_embed_declare(struct dtx_env *env, int stage, int head_stage, struct dtx_layer *out)
 {
     const struct dtx_model_config *m = env->model;
-    *out = (struct dtx_layer){.table = &table, .env = env};
+    *out = (struct dtx_layer){.table = &dtx_embed_layer, .env = env};
     struct dtx_param_row row = dtx_row_matrix("embed.tokens", m->vocab, m->width, 0, stage, 0.02);
     row.tied_stage = m->tied ? head_stage : -1;
     return dtx_params_add(env->params, &row, &out->param[0]);

@@ -90,12 +90,13 @@ static double flops(const struct dtx_model_config *model, double keys)
     return 6.0 * (double)model->width * (double)model->ffn;
 }
 
-static const struct dtx_layer_table table = {"ffn", saved, work_bytes, forward, backward_input, backward_weight, flops};
+const struct dtx_layer_table dtx_ffn_layer = {"ffn",          saved,           work_bytes, forward,
+                                              backward_input, backward_weight, flops};
 
 enum dtx_status dtx_ffn_declare(struct dtx_env *env, int index, int stage, struct dtx_layer *out)
 {
     const struct dtx_model_config *m = env->model;
-    *out = (struct dtx_layer){.table = &table, .env = env, .index = index};
+    *out = (struct dtx_layer){.table = &dtx_ffn_layer, .env = env, .index = index};
     char name[DTX_PARAM_NAME];
     double down_std = 0.02 / sqrt(2.0 * (double)m->layers);
     snprintf(name, sizeof name, "layers.%02d.ffn_norm.gain", index);

@@ -131,13 +131,13 @@ static double flops(const struct dtx_model_config *model, double keys)
     return 2.0 * (double)model->width * (double)model->vocab;
 }
 
-static const struct dtx_layer_table table = {"head",         saved,           work_bytes, forward,
-                                             backward_input, backward_weight, flops};
+const struct dtx_layer_table dtx_head_layer = {"head",         saved,           work_bytes, forward,
+                                               backward_input, backward_weight, flops};
 
 enum dtx_status dtx_head_declare(struct dtx_env *env, int stage, int embed_param, struct dtx_layer *out)
 {
     const struct dtx_model_config *m = env->model;
-    *out = (struct dtx_layer){.table = &table, .env = env};
+    *out = (struct dtx_layer){.table = &dtx_head_layer, .env = env};
     struct dtx_param_row row = dtx_row_vector("final_norm.gain", m->width, stage);
     DTX_TRY(env->ctx, dtx_params_add(env->params, &row, &out->param[P_NORM]));
     if (m->tied) {

@@ -82,6 +82,8 @@ struct dtx_layer {
     double lambda_init; /* attention */
 };
 
+extern const struct dtx_layer_table dtx_embed_layer, dtx_attn_layer, dtx_ffn_layer, dtx_head_layer;
+
 /* Adds the rows of one layer; fills table, index and param. stage: where it lives. */
 enum dtx_status dtx_embed_declare(struct dtx_env *env, int stage, int head_stage, struct dtx_layer *out);
 enum dtx_status dtx_attn_declare(struct dtx_env *env, int index, int stage, struct dtx_layer *out);

@@ -1,0 +1,32 @@
+/* What the files of the CPU backend share. */
+#ifndef DTX_KERNELS_CPU_IMPL_H
+#define DTX_KERNELS_CPU_IMPL_H
+
+#include "kernels/base/mem.h"
+#include "kernels/base/mutant.h"
+#include "kernels/cpu/cpu.h"
+#include "kernels/cpu/loops.h"
+
+struct dtx_cpu_products; /* oneDNN's products by shape: gemm.c */
+
+struct dtx_cpu {
+    struct dtx_backend backend;
+    const struct dtx_cpu_loops *loops;
+    struct dtx_cpu_products *products;
+};
+
+static inline struct dtx_cpu *dtx_cpu_of(struct dtx_queue *queue)
+{
+    return queue->backend->impl;
+}
+
+/* Runs loop(args, …) over units [0, n) on the backend's threads, in pieces of a multiple of `grain` units. */
+void dtx_cpu_parallel(struct dtx_queue *queue, dtx_cpu_loop *loop, const void *args, int64_t n, int64_t grain);
+
+/* Fails unless `work` has `bytes`. */
+enum dtx_status dtx_cpu_need_work(struct dtx_queue *queue, const char *op, const struct dtx_tensor *work, size_t bytes);
+
+enum dtx_status dtx_cpu_products_create(struct dtx_ctx *ctx, int threads, struct dtx_cpu_products **out);
+void dtx_cpu_products_free(struct dtx_cpu_products *products);
+
+#endif

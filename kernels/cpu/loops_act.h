@@ -1,0 +1,10 @@
+/* All families for one activation dtype: included with ACT and MST defined. */
+#include "kernels/cpu/gemm_loops.h"
+#include "kernels/cpu/reduce_loops.h"
+#include "kernels/cpu/embed_loops.h"
+#include "kernels/cpu/norm_loops.h"
+#include "kernels/cpu/rope_loops.h"
+#include "kernels/cpu/ffn_loops.h"
+#include "kernels/cpu/attn_loops.h"
+#include "kernels/cpu/xent_loops.h"
+#include "kernels/cpu/optim_loops.h"

@@ -1,0 +1,2 @@
+#define DTX_CPU_TABLE dtx_cpu_loops_avx512bf16
+#include "kernels/cpu/loops_isa.h"
