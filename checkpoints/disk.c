@@ -193,6 +193,20 @@ enum dtx_status dtx_disk_open_write(struct dtx_ctx *ctx, const char *path, int *
     return DTX_OK;
 }
 
+enum dtx_status dtx_disk_open_new(struct dtx_ctx *ctx, const char *path, int64_t bytes, int *fd)
+{
+    int opened = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    if (opened < 0)
+        return os_error(ctx, "create", path);
+    if (ftruncate(opened, bytes) != 0) {
+        enum dtx_status status = os_error(ctx, "size", path);
+        close(opened);
+        return status;
+    }
+    *fd = opened;
+    return DTX_OK;
+}
+
 enum dtx_status dtx_disk_write_at(struct dtx_ctx *ctx, int fd, const char *path, const void *data, int64_t bytes,
                                   int64_t offset)
 {
@@ -223,9 +237,8 @@ enum dtx_status dtx_disk_close_written(struct dtx_ctx *ctx, int fd, const char *
 
 enum dtx_status dtx_disk_write_text(struct dtx_ctx *ctx, const char *path, const char *text)
 {
-    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-    if (fd < 0)
-        return os_error(ctx, "create", path);
+    int fd = -1;
+    DTX_TRY(ctx, dtx_disk_open_new(ctx, path, 0, &fd));
     enum dtx_status status = dtx_disk_write_at(ctx, fd, path, text, (int64_t)strlen(text), 0);
     if (status != DTX_OK) {
         close(fd);

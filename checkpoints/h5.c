@@ -28,7 +28,7 @@ enum dtx_status dtx_h5_fail_at(struct dtx_ctx *ctx, const char *path, const char
 }
 
 /* File access without locks, in the file format that has checksums in its own structures. */
-static hid_t access_list(void)
+hid_t dtx_h5_access_list(void)
 {
     H5Eset_auto2(H5E_DEFAULT, NULL, NULL);
     hid_t list = H5Pcreate(H5P_FILE_ACCESS);
@@ -42,21 +42,9 @@ static hid_t access_list(void)
     return list;
 }
 
-enum dtx_status dtx_h5_create(struct dtx_ctx *ctx, const char *path, hid_t *file)
-{
-    hid_t list = access_list();
-    hid_t made = list < 0 ? list : H5Fcreate(path, H5F_ACC_TRUNC, H5P_DEFAULT, list);
-    enum dtx_status status = made < 0 ? dtx_h5_fail(ctx, path, "create the file") : DTX_OK;
-    if (list >= 0)
-        H5Pclose(list);
-    if (status == DTX_OK)
-        *file = made;
-    return status;
-}
-
 enum dtx_status dtx_h5_open(struct dtx_ctx *ctx, const char *path, hid_t *file)
 {
-    hid_t list = access_list();
+    hid_t list = dtx_h5_access_list();
     hid_t opened = list < 0 ? list : H5Fopen(path, H5F_ACC_RDONLY, list);
     enum dtx_status status = opened < 0 ? dtx_h5_fail(ctx, path, "open the file") : DTX_OK;
     if (list >= 0)
@@ -68,7 +56,7 @@ enum dtx_status dtx_h5_open(struct dtx_ctx *ctx, const char *path, hid_t *file)
 
 enum dtx_status dtx_h5_close(struct dtx_ctx *ctx, const char *path, hid_t file)
 {
-    return H5Fclose(file) < 0 ? dtx_h5_fail(ctx, path, "write and close the file") : DTX_OK;
+    return H5Fclose(file) < 0 ? dtx_h5_fail(ctx, path, "close the file") : DTX_OK;
 }
 
 static hid_t bf16_type(void)

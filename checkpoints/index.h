@@ -15,7 +15,7 @@ struct dtx_ckpt_index {
     int64_t n;
 };
 
-/* Writes the file (not yet synced). entries: sorted, checked, with offsets and checksums. Not collective. */
+/* Writes the file, synced. entries: sorted, checked, with offsets and checksums. Not collective. */
 enum dtx_status dtx_ckpt_index_write(struct dtx_ctx *ctx, const char *folder, const struct dtx_ckpt_meta *meta,
                                      const struct dtx_ckpt_entry *entries, int64_t n);
 /* Reads and checks a checkpoint folder's manifest and index: every file is there with its size, the index has its

@@ -292,7 +292,6 @@ static enum dtx_status finish_folder(struct save *s)
     struct dtx_ckpt_index again;
     DTX_TRY(s->ctx, dtx_disk_join(s->ctx, s->folder, DTX_CKPT_INDEX, path));
     DTX_TRY(s->ctx, dtx_ckpt_index_write(s->ctx, s->folder, s->meta, s->entries, s->n));
-    DTX_TRY(s->ctx, dtx_disk_sync(s->ctx, path));
     snprintf(file->name, sizeof file->name, "%s", DTX_CKPT_INDEX);
     DTX_TRY(s->ctx, dtx_disk_hash(s->ctx, path, &file->bytes, &file->hash));
     DTX_TRY(s->ctx, dtx_ckpt_manifest_write(s->ctx, s->folder, &s->manifest));
