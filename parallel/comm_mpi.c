@@ -426,6 +426,11 @@ failed:
     return status;
 }
 
+void dtx_comm_mpi_set_options(struct dtx_comm *comm, const struct dtx_comm_options *options)
+{
+    ((struct mpi_comm *)comm->impl)->options = *options;
+}
+
 void dtx_comm_mpi_close(struct dtx_comm *world)
 {
     mpi_free(world);

@@ -15,6 +15,7 @@ enum { PACE_STEPS = 100, FIELDS = 8, FIELD_BYTES = 48, LINE_BYTES = 512 };
 struct dtx_progress {
     FILE *file;
     bool live, drawn;
+    int columns; /* of a terminal that cannot be asked; 0 unknown */
     int64_t every;
     double last_draw;
     struct dtx_pace pace;
@@ -81,14 +82,22 @@ void dtx_format_count(double value, char out[16])
     snprintf(out, 16, "%.*f%.*s", decimals, value, unit > 0, &units[unit]);
 }
 
-enum dtx_status dtx_progress_open(struct dtx_ctx *ctx, FILE *file, int64_t every, struct dtx_progress **out)
+static bool is_terminal(FILE *file)
+{
+    const char *term = getenv("TERM");
+    return isatty(fileno(file)) && term && strcmp(term, "dumb") != 0;
+}
+
+enum dtx_status dtx_progress_open(struct dtx_ctx *ctx, FILE *file, enum dtx_progress_mode mode, int64_t every,
+                                  struct dtx_progress **out)
 {
     void *memory;
     DTX_TRY(ctx, dtx_mem_alloc(ctx, 1, sizeof(struct dtx_progress), &memory));
     struct dtx_progress *p = memory;
-    const char *term = getenv("TERM");
+    const char *columns = getenv("COLUMNS");
     p->file = file;
-    p->live = isatty(fileno(file)) && term && strcmp(term, "dumb") != 0;
+    p->live = mode == DTX_PROGRESS_LIVE || (mode == DTX_PROGRESS_AUTO && is_terminal(file));
+    p->columns = columns ? (int)strtol(columns, NULL, 10) : 0;
     p->every = dtx_max64(every, 1);
     p->last_draw = -1;
     p->heldout = NAN;
@@ -97,12 +106,12 @@ enum dtx_status dtx_progress_open(struct dtx_ctx *ctx, FILE *file, int64_t every
     return DTX_OK;
 }
 
-static int terminal_width(FILE *file)
+static int terminal_width(const struct dtx_progress *p)
 {
     struct winsize size;
-    if (ioctl(fileno(file), TIOCGWINSZ, &size) == 0 && size.ws_col > 0)
+    if (ioctl(fileno(p->file), TIOCGWINSZ, &size) == 0 && size.ws_col > 0)
         return size.ws_col;
-    return 80;
+    return p->columns > 0 ? p->columns : 80;
 }
 
 static int make_fields(const struct dtx_progress *p, const struct dtx_step_record *r, struct field f[FIELDS])
@@ -163,7 +172,7 @@ static void draw_live(struct dtx_progress *p, const struct dtx_step_record *r)
     struct field fields[FIELDS];
     char line[LINE_BYTES];
     int n = make_fields(p, r, fields);
-    join_fields(fields, n, terminal_width(p->file) - 1, line); /* the last column would wrap */
+    join_fields(fields, n, terminal_width(p) - 1, line); /* the last column would wrap */
     fprintf(p->file, "\r%s\033[K", line);
     fflush(p->file);
     p->drawn = true;

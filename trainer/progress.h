@@ -14,8 +14,13 @@
 
 struct dtx_progress;
 
+/* AUTO asks whether `file` is a terminal. Under mpirun it never is (standard error is a pipe to the launcher): a script
+ * that knows better says LIVE and exports COLUMNS. */
+enum dtx_progress_mode { DTX_PROGRESS_AUTO, DTX_PROGRESS_LIVE, DTX_PROGRESS_PLAIN };
+
 /* `file` (standard error) outlives the object; every >= 1. Time runs from here. */
-enum dtx_status dtx_progress_open(struct dtx_ctx *ctx, FILE *file, int64_t every, struct dtx_progress **out);
+enum dtx_status dtx_progress_open(struct dtx_ctx *ctx, FILE *file, enum dtx_progress_mode mode, int64_t every,
+                                  struct dtx_progress **out);
 void dtx_progress_step(struct dtx_progress *progress, const struct dtx_step_record *record);
 /* Wipes the live line, so that a message can be printed; the next step draws it again. */
 void dtx_progress_clear(struct dtx_progress *progress);

@@ -12,7 +12,7 @@ while read -r name weights head_dim tokens; do
         L = v["model.layers"]; D = v["model.width"]; h = v["model.heads"]; ffn = v["model.ffn"]
         d = D / (2 * h); r = v["model.kv_heads"] ? h / v["model.kv_heads"] : 1
         n = L * (2 * D * D + 2 * D * D / r + 3 * D * ffn + 2 * D + 4 * d + 2 * d) + D + v["model.vocab"] * D
-        printf "%d %g %d", n, d, v["train.length"] * v["train.batch"]
+        printf "%.0f %g %.0f", n, d, v["train.length"] * v["train.batch"]
     }' "$name.yaml")
     if [ "$got" != "$weights $head_dim $tokens" ]; then
         echo "$name.yaml: weights, head width, tokens a step are $got, expected $weights $head_dim $tokens"

@@ -199,12 +199,16 @@ static void test_resume(void **state)
     write_steps(&f, 6, 8);
     check_steps(&f, 8);
     append_text(f.jsonl, "{\"step\":9,\"loss\":1}", 19); /* whole, but without its newline */
+    struct dtx_losses losses;
+    write_steps(&f, 9, 10); /* must not be glued to it */
+    assert_int_equal(dtx_metrics_read_losses(&f.ctx, f.jsonl, &losses), DTX_OK);
+    assert_true(losses.n == 9 && losses.step[7] == 8 && losses.step[8] == 10);
+    dtx_losses_free(&losses);
     write_steps(&f, 8, 9);
     check_steps(&f, 9);
     append_text(f.jsonl, "\0\0\0\0\0\n\0\0", 8); /* what a power cut may leave */
     write_steps(&f, 9, 10);
     check_steps(&f, 10);
-    struct dtx_losses losses;
     assert_int_equal(dtx_metrics_read_losses(&f.ctx, f.jsonl, &losses), DTX_OK);
     assert_int_equal(losses.n, 10);
     for (int64_t i = 1; i <= 10; i++) {

@@ -76,7 +76,7 @@ static void test_plain(void **state)
     char text[4096] = "";
     FILE *file = tmpfile();
     dtx_ctx_init(&ctx);
-    assert_int_equal(dtx_progress_open(&ctx, file, 10, &p), DTX_OK);
+    assert_int_equal(dtx_progress_open(&ctx, file, DTX_PROGRESS_AUTO, 10, &p), DTX_OK);
     for (int64_t i = 5; i <= 31; i++) {
         struct dtx_step_record r = make_record(i);
         if (i == 15)
@@ -129,7 +129,7 @@ static size_t run_live(int columns, int64_t steps, double pause, char *text, siz
     fcntl(master, F_SETFL, O_NONBLOCK);
     setenv("TERM", "xterm", 1);
     dtx_ctx_init(&ctx);
-    assert_int_equal(dtx_progress_open(&ctx, file, 1, &p), DTX_OK);
+    assert_int_equal(dtx_progress_open(&ctx, file, DTX_PROGRESS_AUTO, 1, &p), DTX_OK);
     for (int64_t i = 1; i <= steps; i++) {
         struct dtx_step_record r = make_record(i);
         dtx_progress_step(p, &r);
@@ -180,10 +180,42 @@ static void test_live_rate(void **state)
     assert_string_equal(text + strlen(text) - 4, "\r\033[K");
 }
 
+/* Behind a launcher's pipe the script says what is there. */
+static void test_told_modes(void **state)
+{
+    (void)state;
+    for (int plain = 0; plain < 2; plain++) {
+        struct dtx_ctx ctx;
+        struct dtx_progress *p = NULL;
+        char text[1024] = "";
+        FILE *file = tmpfile();
+        setenv("COLUMNS", "40", 1);
+        dtx_ctx_init(&ctx);
+        assert_int_equal(dtx_progress_open(&ctx, file, plain ? DTX_PROGRESS_PLAIN : DTX_PROGRESS_LIVE, 2, &p), DTX_OK);
+        for (int64_t i = 1; i <= 2; i++) {
+            struct dtx_step_record r = make_record(i);
+            dtx_progress_step(p, &r);
+        }
+        dtx_progress_close(p);
+        rewind(file);
+        text[fread(text, 1, sizeof text - 1, file)] = '\0';
+        fclose(file);
+        unsetenv("COLUMNS");
+        char *second = strchr(text, '\n') + 1, *end = strstr(second, "\033[K");
+        if (plain) {
+            assert_memory_equal(second, "dtx: step 2/1000  loss", 22);
+            assert_null(end);
+        } else {
+            assert_memory_equal(second, "\rstep 2/1000  loss", 18);
+            assert_true(end && end - second <= 40);
+        }
+    }
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_formats), cmocka_unit_test(test_pace),
-                                       cmocka_unit_test(test_plain), cmocka_unit_test(test_live_width),
-                                       cmocka_unit_test(test_live_rate)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_formats),    cmocka_unit_test(test_pace),
+                                       cmocka_unit_test(test_plain),      cmocka_unit_test(test_told_modes),
+                                       cmocka_unit_test(test_live_width), cmocka_unit_test(test_live_rate)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

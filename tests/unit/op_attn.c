@@ -1,0 +1,238 @@
+/* test: label=unit timeout=300 */
+/* attn_fwd, attn_dots, attn_bwd against the references: sizes, GQA, documents, pieces, parts, empty rows. */
+#include "tests/harness/op_case.h"
+
+struct shape {
+    int64_t b, tq, tk, h, hkv, d, dv;
+    int maps;
+    int64_t q_first, k_first, document; /* document: length of each, 0: none */
+    bool parts;
+};
+
+/* Documents of `document` tokens (one more in each further sample); every eleventh row sees nothing. */
+static struct op_array documents(struct op_env *e, const struct shape *s)
+{
+    int32_t *start = calloc((size_t)(s->b * s->tq) + 1, sizeof *start);
+    for (int64_t b = 0; b < s->b; b++)
+        for (int64_t i = 0; i < s->tq; i++) {
+            int64_t position = s->q_first + i, length = s->document + b;
+            start[b * s->tq + i] = (int32_t)(position / length * length);
+            if (position % 11 == 10)
+                start[b * s->tq + i] = (int32_t)position + 1; /* sees no key */
+        }
+    struct op_array a = op_indices(e, start, OP_DIMS(s->b, s->tq));
+    free(start);
+    return a;
+}
+
+struct inputs {
+    struct op_array q, k, v, lambda, doc;
+    struct ref_attn ref;
+};
+
+static struct inputs make_inputs(struct op_env *e, const struct shape *s)
+{
+    struct inputs in;
+    in.q = op_random(e, "q", e->act, 1.5, OP_DIMS(s->b, s->tq, s->h * s->maps, s->d));
+    in.k = op_random(e, "k", e->act, 1.5, OP_DIMS(s->b, s->tk, s->hkv * s->maps, s->d));
+    in.v = op_random(e, "v", e->act, 1, OP_DIMS(s->b, s->tk, s->hkv, s->dv));
+    in.lambda = op_values(e, e->master, (double[]){0.37}, OP_DIMS(1));
+    in.doc = s->document ? documents(e, s) : (struct op_array){0};
+    in.ref = (struct ref_attn){s->b,
+                               s->tq,
+                               s->tk,
+                               s->h,
+                               s->hkv,
+                               s->d,
+                               s->dv,
+                               s->q_first,
+                               s->k_first,
+                               s->maps,
+                               1 / sqrt((double)s->d),
+                               in.lambda.value[0],
+                               in.q.value,
+                               in.k.value,
+                               in.v.value,
+                               in.doc.index};
+    return in;
+}
+
+static void forward_case(struct op_env *e, const void *data)
+{
+    const struct shape *s = data;
+    struct inputs in = make_inputs(e, s);
+    enum dtx_dtype out = s->parts ? e->master : e->act;
+    int64_t n = s->b * s->tq * s->h * s->dv, rows = s->b * s->maps * s->h * s->tq;
+    struct op_array o = op_output(e, out, OP_DIMS(s->b, s->tq, s->h, s->dv));
+    struct op_array o2 = op_output(e, out, OP_DIMS(s->b, s->tq, s->h, s->dv));
+    struct op_array lse = op_output(e, e->master, OP_DIMS(s->b, s->maps * s->h, s->tq));
+    struct dtx_attn_fwd_args args = {in.q.t,     in.k.t,  in.v.t,   in.lambda.t,  in.doc.t, s->q_first,
+                                     s->k_first, s->maps, s->parts, in.ref.scale, o.t,      .lse = lse.t};
+    if (s->maps == 2)
+        args.o2 = o2.t;
+    struct op_expect xo = op_expect(e, "o", n), xo2 = op_expect(e, "o2", n), xl = op_expect(e, "lse", rows);
+    if (e->fresh) {
+        double *whole = op_doubles(e, n), *whole_naive = op_doubles(e, n);
+        e->exact->attn_fwd(&in.ref, s->parts ? xo.ref : whole, xo2.ref, s->parts ? whole : xo.ref, xl.ref);
+        e->naive->attn_fwd(&in.ref, s->parts ? xo.naive : whole_naive, xo2.naive, s->parts ? whole_naive : xo.naive,
+                           xl.naive);
+    }
+    args.work = op_work(e, dtx_attn_fwd_work_bytes(e->queue, &args));
+    op_ok(e, dtx_attn_fwd(e->queue, &args));
+    op_compare(e, "o", &o, 2);
+    op_compare(e, "lse", &lse, 2);
+    if (s->maps == 2)
+        op_compare(e, "o2", &o2, 2);
+}
+
+static void dots_case(struct op_env *e, const void *data)
+{
+    const struct shape *s = data;
+    struct ref_attn ref = {.b = s->b, .tq = s->tq, .h = s->h, .dv = s->dv, .maps = s->maps};
+    struct op_array do_ = op_random(e, "do", e->act, 1, OP_DIMS(s->b, s->tq, s->h, s->dv));
+    struct op_array o = op_random(e, "o", e->act, 1, OP_DIMS(s->b, s->tq, s->h, s->dv));
+    struct op_array o2 = op_random(e, "o2", e->act, 1, OP_DIMS(s->b, s->tq, s->h, s->dv));
+    struct op_array lambda = op_values(e, e->master, (double[]){0.37}, OP_DIMS(1));
+    struct op_array dsum = op_output(e, e->master, OP_DIMS(s->b, s->maps * s->h, s->tq));
+    struct op_array dlambda = op_inout(e, "dlambda", e->master, 1, OP_DIMS(s->h));
+    ref.lambda = lambda.value[0];
+    struct op_expect xd = op_expect(e, "dsum", dsum.n), xl = op_expect(e, "dlambda", s->h);
+    double *terms = op_doubles(e, s->h), *spare = op_doubles(e, s->h);
+    double *before = op_doubles(e, s->h);
+    for (int64_t i = 0; i < s->h; i++)
+        before[i] = dlambda.value[i];
+    if (e->fresh) {
+        for (int64_t i = 0; i < s->h; i++)
+            xl.ref[i] = xl.naive[i] = before[i];
+        e->exact->attn_dots(&ref, do_.value, o.value, o2.value, xd.ref, xl.ref, terms);
+        e->naive->attn_dots(&ref, do_.value, o.value, o2.value, xd.naive, xl.naive, spare);
+    }
+    struct dtx_attn_dots_args args = {.do_ = do_.t, .o = o.t, .dsum = dsum.t, .maps = s->maps};
+    if (s->maps == 2) {
+        args.o2 = o2.t;
+        args.lambda = lambda.t;
+        args.dlambda = dlambda.t;
+    }
+    op_ok(e, dtx_attn_dots(e->queue, &args));
+    op_compare(e, "dsum", &dsum, 2);
+    if (s->maps == 1)
+        return;
+    /* λ's gradient cancels: bounded by its terms. */
+    op_read(e, &dlambda);
+    op_compare_bits(e, "dlambda", &dlambda);
+    for (int64_t i = 0; e->fresh && i < s->h; i++)
+        if (!(fabs(dlambda.value[i] - xl.ref[i]) <= 5e-4 * terms[i]))
+            fail_msg("dlambda[%lld] = %g, must be %g (terms %g)", (long long)i, dlambda.value[i], xl.ref[i], terms[i]);
+}
+
+static void backward_case(struct op_env *e, const void *data)
+{
+    const struct shape *s = data;
+    struct inputs in = make_inputs(e, s);
+    int64_t n = s->b * s->tq * s->h * s->dv, rows = s->b * s->maps * s->h * s->tq;
+    struct op_array do_ = op_random(e, "do", e->act, 1, OP_DIMS(s->b, s->tq, s->h, s->dv));
+    /* lse and dsum as a forward pass would give them, from the reference in double. */
+    double *o1 = op_doubles(e, n), *o2 = op_doubles(e, n), *o = op_doubles(e, n), *l = op_doubles(e, rows);
+    double *d = op_doubles(e, rows), *dlambda = op_doubles(e, s->h), *terms = op_doubles(e, s->h);
+    e->naive->attn_fwd(&in.ref, o1, o2, o, l);
+    e->naive->attn_dots(&in.ref, do_.value, o, o2, d, dlambda, terms);
+    struct op_array lse = op_values(e, e->master, l, OP_DIMS(s->b, s->maps * s->h, s->tq));
+    struct op_array dsum = op_values(e, e->master, d, OP_DIMS(s->b, s->maps * s->h, s->tq));
+    struct op_array dq = op_output(e, e->act, OP_DIMS(s->b, s->tq, s->h * s->maps, s->d));
+    struct op_array dk = op_output(e, e->act, OP_DIMS(s->b, s->tk, s->hkv * s->maps, s->d));
+    struct op_array dv = op_output(e, e->act, OP_DIMS(s->b, s->tk, s->hkv, s->dv));
+    struct op_expect xq = op_expect(e, "dq", dq.n), xk = op_expect(e, "dk", dk.n), xv = op_expect(e, "dv", dv.n);
+    if (e->fresh) {
+        e->exact->attn_bwd(&in.ref, do_.value, lse.value, dsum.value, xq.ref, xk.ref, xv.ref);
+        e->naive->attn_bwd(&in.ref, do_.value, lse.value, dsum.value, xq.naive, xk.naive, xv.naive);
+    }
+    struct dtx_attn_bwd_args args = {in.q.t,     in.k.t,     in.v.t,  in.lambda.t,  in.doc.t,
+                                     s->q_first, s->k_first, s->maps, in.ref.scale, do_.t,
+                                     lse.t,      dsum.t,     dq.t,    dk.t,         .dv = dv.t};
+    args.work = op_work(e, dtx_attn_bwd_work_bytes(e->queue, &args));
+    op_ok(e, dtx_attn_bwd(e->queue, &args));
+    op_compare(e, "dq", &dq, 3);
+    op_compare(e, "dk", &dk, 3);
+    op_compare(e, "dv", &dv, 3);
+}
+
+static const struct shape list[] = {
+    {1, 1, 1, 1, 1, 2, 2, 1, .q_first = 0},
+    {1, 1, 1, 1, 1, 8, 16, 2, .q_first = 0},
+    {2, 13, 13, 2, 2, 6, 10, 2, .q_first = 0},                                 /* odd sizes */
+    {1, 37, 37, 4, 2, 16, 16, 1, .q_first = 0},                                /* plain with GQA */
+    {2, 70, 70, 4, 2, 16, 32, 2, .q_first = 0},                                /* differential with GQA */
+    {1, 131, 131, 6, 1, 8, 8, 2, .document = 17},                              /* one kv head, documents, empty rows */
+    {2, 45, 45, 2, 1, 16, 32, 2, .document = 1},                               /* documents of one token */
+    {1, 1, 90, 3, 1, 16, 32, 2, .q_first = 89},                                /* generation with a cache */
+    {1, 20, 75, 2, 2, 16, 32, 2, .q_first = 55},                               /* prefill behind a cache */
+    {1, 33, 40, 2, 2, 16, 32, 2, .q_first = 30, .k_first = 40, .parts = true}, /* a piece, partly above the diagonal */
+    {1, 33, 40, 2, 2, 16, 16, 1, .q_first = 64, .k_first = 7, .parts = true},
+    {1, 8, 16, 2, 2, 8, 16, 2, .q_first = 0, .k_first = 100}, /* nothing visible at all */
+    {2, 64, 100, 2, 1, 16, 32, 2, .q_first = 50, .k_first = 3, .document = 23},
+    {1, 80, 80, 1, 1, 64, 128, 2, .q_first = 0},
+    {1, 66, 66, 1, 1, 64, 64, 1, .q_first = 0},
+    {1, 40, 40, 1, 1, 300, 300, 2, .q_first = 0}, /* wide heads */
+};
+enum { SHAPES = sizeof list / sizeof *list };
+
+static void forward(void **state)
+{
+    (void)state;
+    for (int i = 0; i < SHAPES; i++)
+        for (enum dtx_dtype act = DTX_F64; act <= DTX_BF16; act++)
+            op_run(act, forward_case, &list[i]);
+}
+
+static void dots(void **state)
+{
+    (void)state;
+    for (int i = 0; i < SHAPES; i++)
+        for (enum dtx_dtype act = DTX_F64; act <= DTX_BF16; act++)
+            op_run(act, dots_case, &list[i]);
+}
+
+static void backward(void **state)
+{
+    (void)state;
+    for (int i = 0; i < SHAPES; i++)
+        for (enum dtx_dtype act = DTX_F64; act <= DTX_BF16; act++)
+            op_run(act, backward_case, &list[i]);
+}
+
+static void refusal_case(struct op_env *e, const void *data)
+{
+    (void)data;
+    struct inputs in = make_inputs(e, &list[4]);
+    struct op_array o = op_output(e, e->act, OP_DIMS(2, 70, 4, 32)), o2 = op_output(e, e->act, OP_DIMS(2, 70, 4, 32));
+    struct op_array lse = op_output(e, e->master, OP_DIMS(2, 8, 70));
+    struct dtx_attn_fwd_args args = {.q = in.q.t, .k = in.k.t, .v = in.v.t, .lambda = in.lambda.t, .maps = 2};
+    args.o = o.t;
+    args.o2 = o2.t;
+    args.lse = lse.t;
+    args.maps = 3;
+    op_refused(e, dtx_attn_fwd(e->queue, &args), "attn_fwd", "3 maps", NULL);
+    args.maps = 1;
+    op_refused(e, dtx_attn_fwd(e->queue, &args), "attn_fwd", "tensor k", "4 sub-heads", NULL);
+    args.maps = 2;
+    args.o2 = (struct dtx_tensor){0};
+    op_refused(e, dtx_attn_fwd(e->queue, &args), "attn_fwd", "tensor o2", "[2,70,4,32]", NULL);
+    args.o2 = o2.t;
+    args.lse = dtx_tensor_3d(lse.t.data, DTX_F32, 2, 4, 70);
+    op_refused(e, dtx_attn_fwd(e->queue, &args), "attn_fwd", "tensor lse", "f32 [2,4,70]", "f32 [2,8,70]", NULL);
+    args.lambda = (struct dtx_tensor){0};
+    op_refused(e, dtx_attn_fwd(e->queue, &args), "attn_fwd", "tensor lambda", NULL);
+}
+
+static void refusals(void **state)
+{
+    (void)state;
+    op_run_once(DTX_F32, 1, 0, refusal_case, NULL);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(forward), cmocka_unit_test(dots), cmocka_unit_test(backward),
+                                       cmocka_unit_test(refusals)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,137 @@
+/* test: label=unit timeout=120 */
+/* matmul: all layouts and dtypes, accumulate, scale, amax; a row of c does not depend on m. */
+#include <string.h>
+
+#include "tests/harness/op_case.h"
+
+struct shape {
+    int64_t m, n, k;
+    bool ta, tb, accumulate, scale, amax, master_c;
+};
+
+static void matmul_case(struct op_env *e, const void *data)
+{
+    const struct shape *s = data;
+    struct op_array a = op_random(e, "a", e->act, 1, OP_DIMS(s->ta ? s->k : s->m, s->ta ? s->m : s->k));
+    struct op_array b = op_random(e, "b", e->act, 1, OP_DIMS(s->tb ? s->n : s->k, s->tb ? s->k : s->n));
+    struct op_array c = op_inout(e, "c", s->master_c ? e->master : e->act, 1, OP_DIMS(s->m, s->n));
+    struct op_array scale = op_random(e, "scale", e->master, 1, OP_DIMS(1));
+    struct op_array amax = op_output(e, e->master, OP_DIMS(1));
+    struct dtx_matmul_args args = {.a = a.t, .b = b.t, .c = c.t, s->ta, s->tb, .accumulate = s->accumulate};
+    if (s->scale)
+        args.scale = scale.t;
+    if (s->amax)
+        args.amax = amax.t;
+    struct op_expect x = op_expect(e, "c", s->m * s->n);
+    if (e->fresh) {
+        double *old = s->accumulate ? c.value : NULL, factor = s->scale ? scale.value[0] : 1;
+        e->exact->matmul(s->m, s->n, s->k, s->ta, s->tb, a.value, b.value, old, factor, x.ref);
+        e->naive->matmul(s->m, s->n, s->k, s->ta, s->tb, a.value, b.value, old, factor, x.naive);
+    }
+    args.work = op_work(e, dtx_matmul_work_bytes(e->queue, &args));
+    op_ok(e, dtx_matmul(e->queue, &args));
+    op_compare(e, "c", &c, 2);
+    if (s->amax) {
+        double most = 0;
+        for (int64_t i = 0; i < c.n; i++)
+            most = fmax(most, fabs(c.value[i]));
+        op_read(e, &amax);
+        assert_true(amax.value[0] == most);
+    }
+}
+
+static void shapes(void **state)
+{
+    (void)state;
+    static const struct shape list[] = {{1, 1, 1, .accumulate = true},
+                                        {1, 37, 64, .tb = true},
+                                        {37, 1, 64, .ta = false},
+                                        {5, 3, 7, .ta = true},
+                                        {5, 3, 7, .tb = true, .accumulate = true, .master_c = true},
+                                        {5, 3, 7, .ta = true, .tb = true, .scale = true, .amax = true},
+                                        {17, 31, 129, .scale = true, .accumulate = true},
+                                        {64, 64, 8192, .ta = true, .accumulate = true, .master_c = true},
+                                        {32, 64, 4096, .tb = true},
+                                        {67, 130, 300, .master_c = true, .amax = true},
+                                        {3, 5, 0, .accumulate = true},
+                                        {0, 5, 3, .ta = false}};
+    for (size_t i = 0; i < sizeof list / sizeof *list; i++)
+        for (enum dtx_dtype act = DTX_F64; act <= DTX_BF16; act++)
+            op_run(act, matmul_case, &list[i]);
+}
+
+/* Over the blocks into which products are cut. */
+static void large(void **state)
+{
+    (void)state;
+    static const struct shape list[] = {{1031, 40, 33, .tb = true}, {33, 2100, 40, .ta = true, .master_c = true}};
+    for (size_t i = 0; i < sizeof list / sizeof *list; i++)
+        for (enum dtx_dtype act = DTX_F32; act <= DTX_BF16; act++)
+            op_run(act, matmul_case, &list[i]);
+}
+
+/* The first rows of a product with few rows have the bits that they have among many. */
+static void row_case(struct op_env *e, const void *data)
+{
+    enum { MOST = 600, N = 96, K = 200 };
+    static const int64_t rows[] = {1, 2, 3, 7, 16, 33, 64, 100, 511, 513};
+    bool transpose_b = *(const bool *)data;
+    size_t bytes = N * dtx_dtype_bytes(e->act);
+    struct op_array a = op_random(e, "a", e->act, 1, OP_DIMS(MOST, K));
+    struct op_array b = op_random(e, "b", e->act, 1, OP_DIMS(transpose_b ? N : K, transpose_b ? K : N));
+    struct op_array all = op_output(e, e->act, OP_DIMS(MOST, N));
+    struct dtx_matmul_args args = {.a = a.t, .b = b.t, .c = all.t, .transpose_b = transpose_b};
+    args.work = op_work(e, dtx_matmul_work_bytes(e->queue, &args));
+    op_ok(e, dtx_matmul(e->queue, &args));
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct op_array few = op_output(e, e->act, OP_DIMS(rows[i], N));
+        args.a = dtx_tensor_rows(&a.t, 0, rows[i]);
+        args.c = few.t;
+        args.work = op_work(e, dtx_matmul_work_bytes(e->queue, &args));
+        op_ok(e, dtx_matmul(e->queue, &args));
+        for (int64_t r = 0; r < rows[i]; r++)
+            if (memcmp((char *)few.t.data + (size_t)r * bytes, (char *)all.t.data + (size_t)r * bytes, bytes) != 0)
+                fail_msg("row %lld has other bits among %lld rows than among %d (%s, %s)", (long long)r,
+                         (long long)rows[i], MOST, dtx_dtype_name(e->act), dtx_isa_name(e->backend->isa));
+    }
+}
+
+static void rows_alone(void **state)
+{
+    (void)state;
+    for (int transpose_b = 0; transpose_b < 2; transpose_b++)
+        for (enum dtx_dtype act = DTX_F64; act <= DTX_BF16; act++)
+            for (int isa = 0; isa <= dtx_isa_detect(); isa++)
+                op_run_once(act, 1, isa, row_case, &(bool){transpose_b});
+}
+
+static void refusal_case(struct op_env *e, const void *data)
+{
+    (void)data;
+    struct op_array a = op_random(e, "a", DTX_F32, 1, OP_DIMS(3, 4)), b = op_random(e, "b", DTX_F32, 1, OP_DIMS(5, 6));
+    struct op_array c = op_output(e, DTX_F32, OP_DIMS(3, 6));
+    struct dtx_matmul_args args = {.a = a.t, .b = b.t, .c = c.t};
+    op_refused(e, dtx_matmul(e->queue, &args), "matmul", "tensor b", "f32 [5,6]", "f32 [4,6]", NULL);
+    args.b = dtx_tensor_2d(b.t.data, DTX_BF16, 4, 6);
+    op_refused(e, dtx_matmul(e->queue, &args), "matmul", "tensor b", "bf16 [4,6]", "f32 [4,6]", NULL);
+    args.b = dtx_tensor_2d(b.t.data, DTX_F32, 4, 7);
+    op_refused(e, dtx_matmul(e->queue, &args), "matmul", "tensor c", "f32 [3,6]", "f32 [3,7]", NULL);
+    args.b = dtx_tensor_2d(NULL, DTX_F32, 4, 6);
+    op_refused(e, dtx_matmul(e->queue, &args), "tensor b", "no memory", NULL);
+    args.b = dtx_tensor_2d(b.t.data, DTX_F32, 4, 6);
+    args.scale = dtx_tensor_1d(b.t.data, DTX_F32, 1);
+    op_refused(e, dtx_matmul(e->queue, &args), "matmul", "tensor work", "dtx_matmul_work_bytes", NULL);
+}
+
+static void refusals(void **state)
+{
+    (void)state;
+    op_run_once(DTX_F32, 1, 0, refusal_case, NULL);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(shapes), cmocka_unit_test(large), cmocka_unit_test(rows_alone),
+                                       cmocka_unit_test(refusals)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
