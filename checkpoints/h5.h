@@ -1,7 +1,7 @@
 /*
- * HDF5 as dtx uses it: no file locking, no messages of its own, errors converted with the library's innermost cause.
- * HDF5 never writes to the disk: a write that fails while it closes a file leaves HDF5 1.10 with a dangling file, and
- * the process crashes at its end. New files grow in memory and dtx writes the finished bytes.
+ * HDF5 as dtx uses it: no messages of its own, errors converted with the library's innermost cause.
+ * HDF5 works in memory only: a system call that fails while it closes a file leaves HDF5 1.10 with a dangling file, and
+ * the process crashes at its end. dtx reads and writes the bytes; so there are no HDF5 file locks either.
  * HDF5 is not thread-safe: one thread per process calls this. Nothing here communicates.
  */
 #ifndef DTX_CHECKPOINTS_H5_H
@@ -37,9 +37,8 @@ enum dtx_status dtx_h5_create(struct dtx_ctx *ctx, const char *path, struct dtx_
 enum dtx_status dtx_h5_finish(struct dtx_ctx *ctx, const char *path, struct dtx_h5_out *out);
 void dtx_h5_discard(struct dtx_h5_out *out);
 
-/* An existing file, read-only. */
-enum dtx_status dtx_h5_open(struct dtx_ctx *ctx, const char *path, hid_t *file);
-enum dtx_status dtx_h5_close(struct dtx_ctx *ctx, const char *path, hid_t file);
+/* The bytes of a whole file, read-only; they are copied. `path` is for messages. */
+enum dtx_status dtx_h5_open(struct dtx_ctx *ctx, const char *path, const void *data, int64_t bytes, hid_t *file);
 /* The properties of every file dtx opens (close with H5Pclose; negative on failure). */
 hid_t dtx_h5_access_list(void);
 
