@@ -172,22 +172,27 @@ fail:
     return status;
 }
 
+enum dtx_status dtx_ckpt_shard_verify(struct dtx_ctx *ctx, const char *folder, const struct dtx_ckpt_index *index,
+                                      int shard)
+{
+    const struct dtx_ckpt_file *file = &index->manifest.files[1 + shard];
+    char path[DTX_DISK_PATH];
+    int64_t bytes;
+    uint64_t hash;
+    DTX_TRY(ctx, dtx_disk_join(ctx, folder, file->name, path));
+    DTX_TRY(ctx, dtx_ckpt_shard_check(ctx, path, index->entries, index->n, shard, &bytes, &hash));
+    if (bytes != file->bytes || hash != file->hash)
+        return dtx_fail(ctx, DTX_E_FORMAT, "%s is damaged: its checksum differs, though those of its boxes do not",
+                        path);
+    return DTX_OK;
+}
+
 enum dtx_status dtx_ckpt_index_verify(struct dtx_ctx *ctx, struct dtx_comm *world, const char *folder,
                                       const struct dtx_ckpt_index *index)
 {
     enum dtx_status status = DTX_OK;
-    for (int shard = world->rank; status == DTX_OK && shard < index->manifest.n_files - 1; shard += world->size) {
-        const struct dtx_ckpt_file *file = &index->manifest.files[1 + shard];
-        char path[DTX_DISK_PATH];
-        int64_t bytes;
-        uint64_t hash;
-        status = dtx_disk_join(ctx, folder, file->name, path);
-        if (status == DTX_OK)
-            status = dtx_ckpt_shard_check(ctx, path, index->entries, index->n, shard, &bytes, &hash);
-        if (status == DTX_OK && (bytes != file->bytes || hash != file->hash))
-            status = dtx_fail(ctx, DTX_E_FORMAT,
-                              "%s is damaged: its checksum differs, though those of its arrays do not", path);
-    }
+    for (int shard = world->rank; status == DTX_OK && shard < index->manifest.n_files - 1; shard += world->size)
+        status = dtx_ckpt_shard_verify(ctx, folder, index, shard);
     return dtx_comm_agree(world, status);
 }
 
