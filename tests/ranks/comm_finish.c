@@ -39,7 +39,7 @@ int main(int argc, char **argv)
         return 1;
     }
     enum dtx_status status = work(&ctx, world, argc > 1 ? argv[1] : "");
-    status = dtx_comm_finish(world, status, 1);
+    status = dtx_comm_finish(world, status, DTX_COMM_GRACE);
     /* As in main.c: what was not printed yet. */
     if (ctx.error.status != DTX_OK)
         dtx_error_print(&ctx);
