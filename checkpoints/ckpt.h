@@ -54,7 +54,7 @@ enum dtx_status dtx_ckpt_save(struct dtx_ctx *ctx, struct dtx_comm *world, const
 /* Resolves what a user gives to one complete checkpoint folder, the same on all ranks: "latest" (in `dir`), a folder of
  * checkpoints, or a checkpoint's own folder, as it stands or below `dir`. Every checksum is verified. Among several, an
  * incomplete or damaged newest one is passed over, said aloud; a checkpoint named by itself is refused instead.
- * DTX_E_CONFIG: there is none at all. DTX_E_UNSUPPORTED: the newest has a newer format. Else the last one's fault. */
+ * DTX_E_CONFIG: there is none at all. DTX_E_UNSUPPORTED: one has a newer format. Else the last one's fault. */
 enum dtx_status dtx_ckpt_find(struct dtx_ctx *ctx, struct dtx_comm *world, const char *dir, const char *what,
                               char *path, size_t path_bytes);
 /* Reads scalars and configuration of one checkpoint folder. Root reads, all get it. */

@@ -12,7 +12,7 @@
 #include "kernels/base/mem.h"
 #include "kernels/base/mutant.h"
 
-enum { READ_PIECE = 8 << 20, CALL_BYTES = 512 << 20 }; /* one system call stays under 1 GiB */
+enum { READ_PIECE = 1 << 20, CALL_BYTES = 512 << 20 }; /* one system call stays under 1 GiB */
 
 static enum dtx_status os_error(struct dtx_ctx *ctx, const char *verb, const char *path)
 {
@@ -263,7 +263,7 @@ enum dtx_status dtx_disk_hash(struct dtx_ctx *ctx, const char *path, int64_t *by
     void *piece;
     DTX_TRY(ctx, dtx_disk_size(ctx, path, &size));
     DTX_TRY(ctx, dtx_disk_open_read(ctx, path, &fd));
-    enum dtx_status status = dtx_mem_alloc(ctx, READ_PIECE, 1, &piece);
+    enum dtx_status status = dtx_mem_alloc(ctx, dtx_min64(size, READ_PIECE), 1, &piece);
     if (status != DTX_OK) {
         close(fd);
         return status;

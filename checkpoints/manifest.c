@@ -2,7 +2,6 @@
 
 #include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "checkpoints/disk.h"
@@ -55,7 +54,9 @@ static enum dtx_status parse(struct dtx_ctx *ctx, const char *path, char *text, 
         sscanf(text, "dtx checkpoint %*d\nsequence %lld\nstep %lld\n%n", &sequence, &step, &used) != 2 || used == 0)
         return dtx_fail(ctx, DTX_E_FORMAT, "%s is cut off or damaged", path);
     end++;
-    if (strtoull(end + 4, NULL, 16) != dtx_hash(text, (size_t)(end - text), 0) || strlen(end) != 21)
+    char own[32];
+    snprintf(own, sizeof own, "end %016" PRIx64 "\n", dtx_hash(text, (size_t)(end - text), 0));
+    if (strcmp(end, own) != 0)
         return dtx_fail(ctx, DTX_E_FORMAT, "%s is damaged: its checksum differs", path);
     out->sequence = sequence;
     out->step = step;

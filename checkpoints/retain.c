@@ -89,6 +89,9 @@ static enum dtx_status add_place(struct dtx_ctx *ctx, void *self, const char *na
 static int newest_first(const void *a, const void *b)
 {
     const struct dtx_ckpt_place *x = a, *y = b;
+    bool x_newer = x->status == DTX_E_UNSUPPORTED, y_newer = y->status == DTX_E_UNSUPPORTED;
+    if (x_newer != y_newer)
+        return x_newer ? -1 : 1;
     if (x->sequence != y->sequence)
         return x->sequence < y->sequence ? 1 : -1;
     return (x->step < y->step) - (x->step > y->step);
@@ -150,11 +153,14 @@ enum dtx_status dtx_ckpt_retain(struct dtx_ctx *ctx, const char *dir, int keep)
         return DTX_OK;
     DTX_TRY(ctx, dtx_ckpt_list(ctx, dir, &places, &n));
     enum dtx_status status = DTX_OK;
-    if (DTX_MUTANT(ckpt_retain_oldest)) {
-        for (int i = 0; i < n - keep && status == DTX_OK; i++)
-            status = remove_checkpoint(ctx, dir, &places[i]);
-    } else {
-        for (int i = keep; i < n && places[i].status == DTX_OK && status == DTX_OK; i++)
+    int good = 0, all = 0;
+    for (int i = 0; i < n; i++)
+        all += places[i].status == DTX_OK;
+    for (int i = 0; i < n && status == DTX_OK; i++) {
+        if (places[i].status != DTX_OK)
+            continue;
+        good++;
+        if (DTX_MUTANT(ckpt_retain_oldest) ? good <= all - keep : good > keep)
             status = remove_checkpoint(ctx, dir, &places[i]);
     }
     dtx_mem_free(places);

@@ -151,7 +151,9 @@ static enum dtx_status merge_long(struct dtx_ctx *ctx, struct dtx_encoder *e, co
         uint64_t top = heap_pop(e);
         int32_t at = (int32_t)(uint32_t)top, rank = (int32_t)(top >> 32);
         struct symbol *s = &symbols[at];
-        if (s->id < 0 || s->after < 0 || dtx_pair_rank(e->t, s->id, symbols[s->after].id) != rank)
+        if (s->id < 0 || s->after < 0)
+            continue;
+        if (dtx_pair_rank(e->t, s->id, symbols[s->after].id) != rank && !DTX_MUTANT(bpe_stale_pairs_merged))
             continue;
         struct symbol *gone = &symbols[s->after];
         s->id = e->t->merges[rank].id;

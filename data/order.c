@@ -17,7 +17,9 @@ enum dtx_status dtx_order_init(struct dtx_ctx *ctx, struct dtx_order *order, uin
                                 .n = n,
                                 .high_bits = bits - bits / 2,
                                 .low_bits = bits / 2,
-                                .rounds = bits <= SMALL_BITS ? ROUNDS_SMALL : ROUNDS};
+                                .rounds = DTX_MUTANT(order_few_rounds) ? 2
+                                          : bits <= SMALL_BITS         ? ROUNDS_SMALL
+                                                                       : ROUNDS};
     return DTX_OK;
 }
 

@@ -7,7 +7,6 @@
 #include "data/tokenfile.h"
 #include "data/tokenfile_format.h"
 #include "kernels/base/mem.h"
-#include "kernels/base/mutant.h"
 
 struct dtx_tokenwriter {
     struct dtx_outfile data, index, lengths, documents; /* the last two: i32 and i64 arrays, never published */
@@ -36,7 +35,7 @@ enum dtx_status dtx_tokenwriter_create(struct dtx_ctx *ctx, const char *prefix, 
     DTX_TRY(ctx, dtx_mem_alloc(ctx, 1, sizeof(struct dtx_tokenwriter), &p));
     struct dtx_tokenwriter *w = p;
     w->vocab = vocab;
-    w->max_sequence = max_sequence > 0 ? max_sequence : INT32_MAX;
+    w->max_sequence = max_sequence > 0 ? dtx_min64(max_sequence, INT32_MAX) : INT32_MAX;
     w->narrow = vocab < U16_VOCAB_LIMIT;
     const int64_t zero = 0;
     enum dtx_status status;

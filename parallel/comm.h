@@ -55,7 +55,7 @@ struct dtx_comm_options {
     int64_t piece_bytes;    /* the most bytes of one MPI call and of the work memory of a sum; at most INT_MAX */
     int64_t small_bytes;    /* sums of up to this many bytes over all ranks go by all-gather */
 };
-/* 64 MiB, 64 KiB; synchronous when the variable DTX_PARALLEL_SYNCHRONOUS_SENDS is "true" or "1". */
+/* 64 MiB, 64 KiB; synchronous when the variable DTX_SYNCHRONOUS_SENDS is "true" or "1". */
 struct dtx_comm_options dtx_comm_options_default(void);
 
 /* One rank, no MPI. */

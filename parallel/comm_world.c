@@ -9,7 +9,7 @@
 
 struct dtx_comm_options dtx_comm_options_default(void)
 {
-    const char *synchronous = getenv("DTX_PARALLEL_SYNCHRONOUS_SENDS");
+    const char *synchronous = getenv("DTX_SYNCHRONOUS_SENDS");
     return (struct dtx_comm_options){
         .synchronous_sends = synchronous && (strcmp(synchronous, "true") == 0 || strcmp(synchronous, "1") == 0),
         .piece_bytes = 64 << 20,

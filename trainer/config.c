@@ -6,6 +6,7 @@
 
 #include "parallel/schedule.h"
 #include "trainer/attn.h"
+#include "trainer/lr.h"
 #include "trainer/optim.h"
 
 #define FREE  DTX_OPT_FREE
@@ -40,7 +41,7 @@ const struct dtx_opt_row dtx_train_options[] = {
     {"optim.decay", DTX_OPT_REAL, "0.1", "0..", FREE, "decoupled weight decay of matrices"},
     {"optim.decay_embeddings", DTX_OPT_BOOL, "true", NULL, FREE, "decay the embedding matrix too"},
     {"optim.clip", DTX_OPT_REAL, "1.0", "0..", FREE, "largest global gradient norm; 0: no clipping"},
-    {"lr.schedule", DTX_OPT_CHOICE, "linear", "linear|cosine|wsd", FREE, "learning rate after the warm-up"},
+    {"lr.schedule", DTX_OPT_CHOICE, "linear", DTX_LR_CHOICES, FREE, "learning rate after the warm-up"},
     {"lr.peak", DTX_OPT_REAL, "1e-3", "0..", FREE, "highest learning rate"},
     {"lr.min", DTX_OPT_REAL, "1e-5", "0..", FREE, "learning rate of the last step"},
     {"lr.warmup", DTX_OPT_INT, "10", "0..", FREE, "steps from 0 to the peak"},
@@ -68,6 +69,9 @@ const struct dtx_opt_row dtx_train_options[] = {
     {"cpu.isa", DTX_OPT_CHOICE, "auto", "auto|plain|avx2|avx512|avx512_bf16", FREE,
      "highest instruction set used; all ranks take the lowest among them"},
     {"comm.timeout", DTX_OPT_REAL, "600", "1..", FREE, "seconds after which a rank that waits for another gives up"},
+    {"log.peak_seconds", DTX_OPT_REAL, "0.5", "0..60", FREE, "measure the GEMM peak so long at start; 0: not at all"},
+    {"log.progress", DTX_OPT_CHOICE, "auto", "auto|live|plain", FREE,
+     "one live line, or plain lines; auto: live on a terminal"},
     {"log.every", DTX_OPT_INT, "10", "1..", FREE, "steps between lines when the output is no terminal"},
     {NULL, 0, NULL, NULL, 0, NULL},
 };

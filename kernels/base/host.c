@@ -183,3 +183,10 @@ void dtx_host_read(const char *root, struct dtx_host *host)
         host->cores_allowed = 1;
     host->memory_allowed_bytes = host->memory_limit_bytes ? host->memory_limit_bytes : host->memory_bytes;
 }
+
+int dtx_host_threads(const struct dtx_host *host, int ranks)
+{
+    bool shared = (int64_t)host->cores_affinity * ranks > host->cores_online;
+    int threads = shared ? host->cores_allowed / ranks : host->cores_allowed;
+    return threads < 1 ? 1 : threads;
+}

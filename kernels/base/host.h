@@ -21,5 +21,8 @@ struct dtx_host {
 
 /* Unknown values are 0 or empty. `root` stands before /proc and /sys: "" for the machine itself, a folder for tests. */
 void dtx_host_read(const char *root, struct dtx_host *host);
+/* Threads for each of `ranks` processes on this machine: the allowed cores, divided when the ranks share them (a
+ * launcher that binds gives each its own). At least 1. */
+int dtx_host_threads(const struct dtx_host *host, int ranks);
 
 #endif

@@ -137,7 +137,7 @@ static void S(attn_fwd)(const struct ref_attn *a, double *o1, double *o2, double
                 int64_t at = ((b * a->tq + i) * a->h + head) * a->dv;
                 for (int m = 0; m < a->maps; m++)
                     S(attn_row)
-                    (a, b, head, m, i, (m ? o2 : o1) + at, &lse[((b * a->h + head) * a->maps + m) * a->tq + i]);
+                (a, b, head, m, i, (m ? o2 : o1) + at, &lse[((b * a->h + head) * a->maps + m) * a->tq + i]);
                 for (int64_t e = 0; e < a->dv; e++)
                     o[at + e] = a->maps == 2 ? (double)((R)o1[at + e] - (R)a->lambda * (R)o2[at + e]) : o1[at + e];
             }

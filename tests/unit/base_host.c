@@ -147,11 +147,26 @@ static void this_machine(void **state)
     sched_setaffinity(0, sizeof before, &before);
 }
 
+static void threads(void **state)
+{
+    (void)state;
+    struct dtx_host host = {.cores_online = 16, .cores_affinity = 16, .cores_allowed = 16};
+    assert_int_equal(dtx_host_threads(&host, 1), 16);
+    assert_int_equal(dtx_host_threads(&host, 4), 4);
+    assert_int_equal(dtx_host_threads(&host, 5), 3);
+    assert_int_equal(dtx_host_threads(&host, 64), 1);
+    host.cores_allowed = 8; /* a quota of the control group that all share */
+    assert_int_equal(dtx_host_threads(&host, 4), 2);
+    host.cores_affinity = host.cores_allowed = 4; /* bound by the launcher */
+    assert_int_equal(dtx_host_threads(&host, 4), 4);
+    assert_int_equal(dtx_host_threads(&host, 8), 1);
+}
+
 #define TEST(function) cmocka_unit_test_setup_teardown(function, set_up, tear_down)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {TEST(no_limits), TEST(groups_v2), TEST(groups_v1), TEST(nothing_there),
-                                       TEST(this_machine)};
+    const struct CMUnitTest tests[] = {TEST(no_limits),     TEST(groups_v2),    TEST(groups_v1),
+                                       TEST(nothing_there), TEST(this_machine), cmocka_unit_test(threads)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
