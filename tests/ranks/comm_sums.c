@@ -168,7 +168,7 @@ int main(void)
         {true, defaults.piece_bytes, 0},       /* always all-to-all */
         {true, defaults.piece_bytes, 1 << 30}, /* always all-gather */
         {true, 1000, 0},                       /* pieces that divide nothing */
-        {true, 8, 0},                          /* one or two elements at a time */
+        {true, 24, 0},                         /* three or six elements at a time */
     };
     CHECK(world, world->size == 4 && ctx.size == 4 && ctx.rank == world->rank);
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
