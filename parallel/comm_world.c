@@ -121,10 +121,10 @@ enum dtx_status dtx_comm_finish(struct dtx_comm *world, enum dtx_status status, 
     if (!world)
         return status;
     struct dtx_ctx *ctx = world->ctx;
-    bool several = world->size > 1;
-    if (DTX_MUTANT(finish_waits_for_ever))
-        grace = -1;
-    if (several && dtx_comm_mpi_meet(world, status == DTX_OK ? -1 : grace)) {
+    bool several = world->size > 1, failed = status != DTX_OK && status != DTX_E_REQUEUE;
+    if (!failed || DTX_MUTANT(finish_waits_for_ever))
+        grace = -1; /* a rank that did not fail waits: the others may be writing, and one that failed ends the job */
+    if (several && dtx_comm_mpi_meet(world, grace)) {
         status = dtx_comm_agree(world, status);
         several = false;
     }
