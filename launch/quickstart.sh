@@ -18,7 +18,7 @@ while [ $# -gt 0 ]; do
     esac
 done
 case $steps in *[!0-9]* | '') echo "quickstart: --steps $steps is no number" >&2; exit 78 ;; esac
-[ "$steps" -ge 5 ] || { echo "quickstart: --steps must be at least 5" >&2; exit 78; }
+[ "$steps" -ge 10 ] || { echo "quickstart: --steps must be at least 10" >&2; exit 78; }
 switch=$((steps * 4 / 5)) # the step at which the mesh changes
 started=$SECONDS
 say() { printf '\n== %s (%d s)\n' "$*" $((SECONDS - started)); }
@@ -79,7 +79,7 @@ train() { # until, further options
     [ ! -f run/checkpoints/latest ] || resume=(--resume latest)
     [ ${#resume[@]} -gt 0 ] || rm -rf run # an attempt that saved nothing
     "${launch[@]}" "$dtx" train --preset laptop --data.train tokens --run.dir run --train.steps "$steps" \
-        --train.until "$until" --log.progress "$progress" "$@" "${resume[@]}"
+        --lr.warmup $((steps / 10)) --train.until "$until" --log.progress "$progress" "$@" "${resume[@]}"
 }
 done_steps=$(step_of step)
 if [ "$(step_of steps)" != "$steps" ]; then
