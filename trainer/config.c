@@ -31,6 +31,8 @@ const struct dtx_opt_row dtx_train_options[] = {
     {"train.micro_batch", DTX_OPT_INT, "0", "0..1000000", FREE,
      "sequences in one forward pass; 0: chosen (1, or more without pipeline)"},
     {"train.steps", DTX_OPT_INT, "100", "0..", FREE, "optimizer steps of the whole run"},
+    {"train.until", DTX_OPT_INT, "0", "0..", FREE,
+     "stop after this step, with everything saved; 0: go on to train.steps"},
     {"train.dtype", DTX_OPT_CHOICE, "f32", "f32|bf16|f64", FIXED,
      "activations; masters and sums are fp32 (f64: for tests)"},
     {"train.seed", DTX_OPT_INT, "1", "0..", FIXED, "seed of initial weights and of the data order"},
