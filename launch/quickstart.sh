@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # From nothing to a trained Differential Transformer: launch/quickstart.sh [--text FILE]… [--dir DIR] [--steps N]
 #
-#   installs packages, builds, takes English text (Debian's WordNet dictionary, or your own with --text), learns a
+#   installs packages, builds, takes English text (Debian's copy of the GCIDE dictionary, or your own with --text), learns a
 #   vocabulary, tokenizes, trains preset `laptop` on 4 ranks (tensor 2 × pipeline 2), resumes on another mesh
 #   (data 2 × tensor 2), evaluates, writes text, and sums up. Needs Debian 12 and root or sudo for the packages.
 #   A second run reuses what is there; --dir (default: quickstart) holds everything that is made.
@@ -35,15 +35,15 @@ mkdir -p "$dir"
 cd "$dir"
 
 if [ ${#texts[@]} -eq 0 ]; then
-    split=entry
-    texts=("$PWD/wordnet.txt")
-    if [ ! -s wordnet.txt ]; then
-        say "text: Debian's package dict-wn (WordNet 3.0, 31 MB of English)"
+    split=entry # an entry is a document: the held-out ones, the last, define words that no other entry defines
+    texts=("$PWD/gcide.txt")
+    if [ ! -s gcide.txt ]; then
+        say "text: Debian's package dict-gcide (a dictionary, 40 MB of English)"
         mkdir -p package
-        (cd package && { ls dict-wn_*.deb >/dev/null 2>&1 || apt-get -q download dict-wn 2>/dev/null; } &&
-            dpkg-deb -x dict-wn_*.deb .) || { echo "quickstart: cannot get dict-wn; use --text FILE" >&2; exit 1; }
-        zcat package/usr/share/dictd/wn.dict.dz >wordnet.new
-        mv wordnet.new wordnet.txt
+        (cd package && { ls dict-gcide_*.deb >/dev/null 2>&1 || apt-get -q download dict-gcide 2>/dev/null; } &&
+            dpkg-deb -x dict-gcide_*.deb .) || { echo "quickstart: cannot get dict-gcide; use --text FILE" >&2; exit 1; }
+        zcat package/usr/share/dictd/gcide.dict.dz >gcide.new
+        mv gcide.new gcide.txt
     fi
 else
     split=blank-line
