@@ -346,8 +346,16 @@ static void test_tables(void **unused)
             fail_msg("fault %d is not seen", fault);
         dtx_error_clear(&run.ctx);
     }
-    /* 1,000 writers, at most 256 shards, neighbours together, all within one of each other */
+    finish(&run);
+}
+
+/* 1,000 writers, at most 256 shards: neighbours together, in equal groups. */
+static void test_shards(void **unused)
+{
+    (void)unused;
+    struct run run;
     void *memory;
+    start(&run);
     static int shard_of_rank[1000], members[256];
     assert_int_equal(dtx_mem_alloc(&run.ctx, 1000, sizeof(struct dtx_ckpt_entry), &memory), DTX_OK);
     struct dtx_ckpt_entry *many = memory;
@@ -361,7 +369,13 @@ static void test_tables(void **unused)
     for (int shard = 0; shard < 250; shard++)
         assert_int_equal(members[shard], 4);
     dtx_mem_free(many);
-    /* pieces: every element once, none longer than the limit where a row allows it */
+    finish(&run);
+}
+
+/* Every element once, no piece longer than the limit unless it is one element. */
+static void test_pieces(void **unused)
+{
+    (void)unused;
     struct dtx_box box = {.global = {10, 20, 30}, .local = {1, 2, 3}, .extent = {3, 4, 5}}, piece;
     for (int64_t limit = 1; limit < 300; limit++) {
         int64_t covered = 0, n = dtx_ckpt_pieces(&box, 3, 4, limit);
@@ -378,14 +392,13 @@ static void test_tables(void **unused)
         }
         assert_int_equal(covered, 60);
     }
-    finish(&run);
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_bits),      cmocka_unit_test(test_files),
-                                       cmocka_unit_test(test_newer),     cmocka_unit_test(test_load),
-                                       cmocka_unit_test(test_order),     cmocka_unit_test(test_tables),
-                                       cmocka_unit_test(test_bad_folder)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_bits),   cmocka_unit_test(test_files),  cmocka_unit_test(test_newer),
+        cmocka_unit_test(test_load),   cmocka_unit_test(test_order),  cmocka_unit_test(test_tables),
+        cmocka_unit_test(test_shards), cmocka_unit_test(test_pieces), cmocka_unit_test(test_bad_folder)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
