@@ -24,6 +24,7 @@ static const struct dtx_opt_row rows[] = {
     {"dtype", DTX_OPT_CHOICE, "f32", "f32|bf16|f64", DTX_OPT_FREE, "activations"},
     {"repeats", DTX_OPT_INT, "5", "1..500", DTX_OPT_FREE, "measured passes of each, after one that warms up"},
     {"peak_seconds", DTX_OPT_REAL, "0.3", "0.001..60", DTX_OPT_FREE, "length of a peak measurement between passes"},
+    DTX_BENCH_CLOCK_OPTION,
     DTX_BENCH_COMMON_OPTIONS,
     {NULL, 0, NULL, NULL, 0, NULL}};
 
@@ -49,6 +50,7 @@ struct bench {
     struct dtx_tensor tensors[KERNELS * TENSORS]; /* everything that is allocated */
     int n_tensors;
     struct kernel kernels[KERNELS]; /* diff, softmax */
+    enum dtx_bench_clock clock;
     struct dtx_samples cpu_share;
 };
 
@@ -134,20 +136,20 @@ static enum dtx_status make_kernel(struct bench *b, struct kernel *k, int maps, 
 
 static enum dtx_status pass(struct bench *b, struct kernel *k, bool count)
 {
-    double cpu = dtx_bench_cpu_seconds(), start = dtx_clock_now();
+    double cpu = dtx_bench_cpu_seconds(), wall = dtx_clock_now(), start = dtx_bench_now(b->clock);
     DTX_TRY(b->ctx, dtx_attn_fwd(b->queue, &k->forward));
     DTX_TRY(b->ctx, b->backend->queues->wait(b->queue));
-    double middle = dtx_clock_now();
+    double middle = dtx_bench_now(b->clock);
     DTX_TRY(b->ctx, dtx_attn_dots(b->queue, &k->dots));
     DTX_TRY(b->ctx, dtx_attn_bwd(b->queue, &k->backward));
     DTX_TRY(b->ctx, b->backend->queues->wait(b->queue));
-    double end = dtx_clock_now();
+    double end = dtx_bench_now(b->clock);
     if (!count)
         return DTX_OK;
     dtx_samples_add(&k->forward_seconds, middle - start);
     dtx_samples_add(&k->backward_seconds, end - middle);
     dtx_samples_add(&k->seconds, end - start);
-    dtx_samples_add(&b->cpu_share, (dtx_bench_cpu_seconds() - cpu) / ((end - start) * b->backend->threads));
+    dtx_samples_add(&b->cpu_share, (dtx_bench_cpu_seconds() - cpu) / ((dtx_clock_now() - wall) * b->backend->threads));
     return DTX_OK;
 }
 
@@ -159,7 +161,7 @@ static enum dtx_status measure(struct bench *b)
     hkv = hkv ? hkv : h;
     dtx_dtype_parse(dtx_opt_text(b->opt, "dtype"), &act);
     DTX_TRY(b->ctx, b->backend->queues->create(b->backend, &b->queue));
-    DTX_TRY(b->ctx, dtx_yardstick_open(b->backend, act, &b->yardstick));
+    DTX_TRY(b->ctx, dtx_yardstick_open(b->backend, act, b->clock, &b->yardstick));
     b->kernels[0].name = "diff";
     b->kernels[1].name = "softmax";
     DTX_TRY(b->ctx, make_kernel(b, &b->kernels[0], 2, h, hkv));
@@ -230,11 +232,12 @@ static enum dtx_status report(struct bench *b, int argc, char **argv)
     dtx_bench_warn_busy(b->ctx, dtx_samples_median(&b->cpu_share));
     json_t *root = dtx_bench_json(b->backend, 1, "attention", argc, argv);
     json_t *fields = json_pack(
-        "{s:s, s:I, s:I, s:I, s:I, s:o, s:o, s:{s:o, s:o}, s:{s:f, s:f, s:f}}", "dtype", dtx_opt_text(b->opt, "dtype"),
-        "length", (json_int_t)dtx_opt_int(b->opt, "length"), "heads", (json_int_t)dtx_opt_int(b->opt, "heads"),
-        "head_dim", (json_int_t)dtx_opt_int(b->opt, "head_dim"), "batch", (json_int_t)dtx_opt_int(b->opt, "batch"),
-        "cpu_share", dtx_samples_json(&b->cpu_share), "peak", dtx_yardstick_json(b->yardstick, peak, 0), "kernels",
-        "diff", kernel_json(diff, peak), "softmax", kernel_json(softmax, peak), "diff_to_softmax_time", "forward",
+        "{s:s, s:s, s:I, s:I, s:I, s:I, s:o, s:o, s:{s:o, s:o}, s:{s:f, s:f, s:f}}", "clock",
+        dtx_opt_text(b->opt, "clock"), "dtype", dtx_opt_text(b->opt, "dtype"), "length",
+        (json_int_t)dtx_opt_int(b->opt, "length"), "heads", (json_int_t)dtx_opt_int(b->opt, "heads"), "head_dim",
+        (json_int_t)dtx_opt_int(b->opt, "head_dim"), "batch", (json_int_t)dtx_opt_int(b->opt, "batch"), "cpu_share",
+        dtx_samples_json(&b->cpu_share), "peak", dtx_yardstick_json(b->yardstick, peak, 0), "kernels", "diff",
+        kernel_json(diff, peak), "softmax", kernel_json(softmax, peak), "diff_to_softmax_time", "forward",
         ratio(&diff->forward_seconds, &softmax->forward_seconds), "backward",
         ratio(&diff->backward_seconds, &softmax->backward_seconds), "both", ratio(&diff->seconds, &softmax->seconds));
     json_object_update_new(root, fields);
@@ -254,6 +257,7 @@ static enum dtx_status run(struct bench *b, int argc, char **argv)
     DTX_TRY(b->ctx, check_options(b));
     DTX_TRY(b->ctx, dtx_bench_out_open(b->ctx, dtx_opt_text(b->opt, "json"), &b->out));
     DTX_TRY(b->ctx, dtx_bench_backend(b->ctx, b->opt, 1, &b->backend));
+    DTX_TRY(b->ctx, dtx_bench_clock_choose(b->backend, b->opt, &b->clock));
     DTX_TRY(b->ctx, measure(b));
     return report(b, argc, argv);
 }

@@ -68,6 +68,25 @@ double dtx_bench_cpu_seconds(void)
            1e-6 * ((double)usage.ru_utime.tv_usec + (double)usage.ru_stime.tv_usec);
 }
 
+double dtx_bench_now(enum dtx_bench_clock clock)
+{
+    struct timespec t;
+    if (clock == DTX_BENCH_WALL || clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t) != 0)
+        return dtx_clock_now();
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+enum dtx_status dtx_bench_clock_choose(struct dtx_backend *backend, const struct dtx_opt *opt,
+                                       enum dtx_bench_clock *clock)
+{
+    *clock = strcmp(dtx_opt_text(opt, "clock"), "cpu") == 0 ? DTX_BENCH_CPU : DTX_BENCH_WALL;
+    if (*clock == DTX_BENCH_CPU && backend->threads != 1)
+        return dtx_fail(backend->ctx, DTX_E_CONFIG,
+                        "clock: cpu counts the time of one thread, and this bench has %d; add --threads 1",
+                        backend->threads);
+    return DTX_OK;
+}
+
 void dtx_bench_warn_busy(const struct dtx_ctx *ctx, double share)
 {
     if (share > 0 && share < busy_limit)

@@ -23,12 +23,27 @@ double dtx_samples_min(const struct dtx_samples *samples);
 double dtx_samples_max(const struct dtx_samples *samples);
 json_t *dtx_samples_json(const struct dtx_samples *samples); /* {"median", "min", "max", "n"} */
 
+/* What seconds are: the wall's, or those in which this thread had a CPU (one thread only): figures of a busy machine.
+ */
+enum dtx_bench_clock { DTX_BENCH_WALL, DTX_BENCH_CPU };
+double dtx_bench_now(enum dtx_bench_clock clock);
+/* From the option "clock"; DTX_BENCH_CPU with more than one thread is DTX_E_CONFIG. */
+enum dtx_status dtx_bench_clock_choose(struct dtx_backend *backend, const struct dtx_opt *opt,
+                                       enum dtx_bench_clock *clock);
+#define DTX_BENCH_CLOCK_OPTION                                                                                         \
+    {                                                                                                                  \
+        "clock", DTX_OPT_CHOICE, "wall", "wall|cpu", DTX_OPT_FREE,                                                     \
+            "cpu: count only time in which the one thread had a CPU, on machines that are busy"                        \
+    }
+
 /* Square products of n = 512, 1024 and 2048 with results of master dtype, and a triad over arrays beyond the caches. */
 enum { DTX_YARDSTICK_SIZES = 3 };
 struct dtx_yardstick;
-enum dtx_status dtx_yardstick_open(struct dtx_backend *backend, enum dtx_dtype dtype, struct dtx_yardstick **out);
+enum dtx_status dtx_yardstick_open(struct dtx_backend *backend, enum dtx_dtype dtype, enum dtx_bench_clock clock,
+                                   struct dtx_yardstick **out);
 void dtx_yardstick_close(struct dtx_yardstick *yardstick); /* accepts NULL */
-/* One round of samples, about `seconds` long but at least one product of each size. */
+/* One round of samples, about `seconds` long: at least one product of each size, but none of a size that would take
+ * several times as long. */
 enum dtx_status dtx_yardstick_products(struct dtx_yardstick *yardstick, double seconds);
 enum dtx_status dtx_yardstick_triad(struct dtx_yardstick *yardstick, double seconds);
 /* The best median over the three sizes of all rounds, FLOP/s; the triad's median, bytes/s. 0: not measured. */

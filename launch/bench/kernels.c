@@ -39,9 +39,10 @@ static enum dtx_status measure_peaks(struct bench *b)
 static enum dtx_status measure(struct bench *b)
 {
     struct dtx_session *s = &b->workload.session;
-    DTX_TRY(s->ctx, dtx_yardstick_open(s->backend, s->config.dtype, &b->yardstick));
+    DTX_TRY(s->ctx, dtx_yardstick_open(s->backend, s->config.dtype, b->workload.clock, &b->yardstick));
     DTX_TRY(s->ctx, measure_peaks(b));
-    DTX_TRY(s->ctx, dtx_tap_open(s->backend, (int)dtx_opt_int(s->opt, "repeats"), b->yardstick, &b->tap));
+    DTX_TRY(s->ctx,
+            dtx_tap_open(s->backend, b->workload.clock, (int)dtx_opt_int(s->opt, "repeats"), b->yardstick, &b->tap));
     for (int i = 0; i < b->workload.n_runs; i++) {
         struct dtx_workload_timing t;
         dtx_log(s->ctx, DTX_LOG_INFO, "%s: a step with repeated calls", b->workload.runs[i].name);

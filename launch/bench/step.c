@@ -1,4 +1,5 @@
 /* `dtx bench step`: training steps in turns with the yardstick, and where their time goes. */
+#include <math.h>
 #include <string.h>
 
 #include "kernels/base/clock.h"
@@ -66,24 +67,26 @@ static double tokens_per_second(const struct bench *b, const struct variant *v)
     return seconds > 0 ? (double)dtx_workload_tokens(&b->workload) / seconds : 0;
 }
 
-static void tell(const struct bench *b, const struct variant *v, int i, double seconds, double left)
+/* i < 0: warm-up. */
+static void tell(const struct bench *b, const struct variant *v, int i, const struct dtx_workload_timing *t)
 {
-    const struct dtx_ctx *ctx = b->workload.ctx;
+    const struct dtx_session *s = &b->workload.session;
+    int left = (int)(dtx_opt_int(s->opt, "repeats") - i) * b->workload.n_runs - (int)(v - b->variants) - 1;
     char time[32], rest[32];
-    dtx_report_seconds(seconds, time);
-    dtx_report_seconds(left, rest);
-    if (!root(b))
+    dtx_report_seconds(t->seconds, time);
+    snprintf(rest, sizeof rest, "nothing");
+    if (left > 0)
+        dtx_report_seconds(left * t->wall_seconds, rest);
+    if (s->world->rank != 0)
         return;
     if (i < 0)
-        dtx_log(ctx, DTX_LOG_INFO, "%s: warmed up in %s", v->run->name, time);
+        dtx_log(s->ctx, DTX_LOG_INFO, "%s: warmed up in %s; about %s to go", v->run->name, time, rest);
     else
-        dtx_log(ctx, DTX_LOG_INFO, "%s: step %d in %s, %.1f %% of this rank's peak so far; about %s left", v->run->name,
-                i + 1, time, 100 * speed(v) / (dtx_yardstick_flops(b->yardstick) * b->workload.session.world->size),
-                rest);
+        dtx_log(s->ctx, DTX_LOG_INFO, "%s: step %d in %s, %.1f %% of the peak so far; about %s to go", v->run->name,
+                i + 1, time, 100 * speed(v) / (dtx_yardstick_flops(b->yardstick) * s->world->size), rest);
 }
 
-/* i < 0: warm-up. */
-static enum dtx_status measure_step(struct bench *b, struct variant *v, int i, int repeats)
+static enum dtx_status measure_step(struct bench *b, struct variant *v, int i)
 {
     struct dtx_workload_timing t;
     DTX_TRY(b->workload.ctx, measure_peak(b));
@@ -96,7 +99,7 @@ static enum dtx_status measure_step(struct bench *b, struct variant *v, int i, i
         dtx_samples_add(&v->cpu_share, t.cpu_share);
         v->loss = t.loss;
     }
-    tell(b, v, i, t.seconds, (repeats - i - 1) * b->workload.n_runs * t.seconds);
+    tell(b, v, i, &t);
     return DTX_OK;
 }
 
@@ -108,7 +111,7 @@ static enum dtx_status measure(struct bench *b)
         b->variants[v].run = &b->workload.runs[v];
     for (int i = -1; i < repeats; i++)
         for (int v = 0; v < n; v++)
-            DTX_TRY(s->ctx, measure_step(b, &b->variants[v], i, repeats));
+            DTX_TRY(s->ctx, measure_step(b, &b->variants[v], i));
     DTX_TRY(s->ctx, measure_peak(b));
     if (dtx_opt_bool(s->opt, "profile"))
         DTX_TRY(s->ctx, dtx_comm_agree(s->world, dtx_yardstick_triad(b->yardstick, 0.2)));
@@ -176,7 +179,7 @@ static enum dtx_status profile(struct bench *b, struct variant *v)
     struct dtx_session *s = &b->workload.session;
     struct dtx_tap *tap;
     struct dtx_workload_timing t;
-    DTX_TRY(s->ctx, dtx_tap_open(s->backend, 0, NULL, &tap));
+    DTX_TRY(s->ctx, dtx_tap_open(s->backend, b->workload.clock, 0, NULL, &tap));
     enum dtx_status status = dtx_workload_step(&b->workload, v->run, &t);
     if (status == DTX_OK) {
         struct dtx_profile p = {.flops = dtx_yardstick_flops(b->yardstick),
@@ -194,6 +197,15 @@ static enum dtx_status profile(struct bench *b, struct variant *v)
     return status;
 }
 
+/* The lowest of the variants. */
+static double cpu_share(const struct bench *b)
+{
+    double least = dtx_samples_median(&b->variants[0].cpu_share);
+    for (int v = 1; v < b->workload.n_runs; v++)
+        least = fmin(least, dtx_samples_median(&b->variants[v].cpu_share));
+    return least;
+}
+
 static enum dtx_status run(struct bench *b, int argc, char **argv)
 {
     struct dtx_session *s = &b->workload.session;
@@ -202,15 +214,16 @@ static enum dtx_status run(struct bench *b, int argc, char **argv)
     if (dtx_workload_tokens(&b->workload) < FEW_TOKENS && root(b))
         dtx_log(s->ctx, DTX_LOG_WARN, "%lld tokens a step: under %d the optimizer's share is far from a real run's",
                 (long long)dtx_workload_tokens(&b->workload), FEW_TOKENS);
-    DTX_TRY(s->ctx, dtx_comm_agree(s->world, dtx_yardstick_open(s->backend, s->config.dtype, &b->yardstick)));
+    DTX_TRY(s->ctx, dtx_comm_agree(s->world,
+                                   dtx_yardstick_open(s->backend, s->config.dtype, b->workload.clock, &b->yardstick)));
     DTX_TRY(s->ctx, measure(b));
     if (root(b))
         print_table(b);
     for (int v = 0; v < b->workload.n_runs && dtx_opt_bool(s->opt, "profile"); v++)
         DTX_TRY(s->ctx, dtx_comm_agree(s->world, profile(b, &b->variants[v])));
     status = root(b) ? write_json(b, argc, argv) : DTX_OK;
-    for (int v = 0; v < b->workload.n_runs && root(b); v++)
-        dtx_bench_warn_busy(s->ctx, dtx_samples_median(&b->variants[v].cpu_share));
+    if (root(b))
+        dtx_bench_warn_busy(s->ctx, cpu_share(b));
     return dtx_comm_agree(s->world, status);
 }
 

@@ -4,9 +4,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "kernels/base/clock.h"
 #include "kernels/base/mem.h"
 
+enum { FLUSH_LEAST = 32 << 20, FLUSH_MOST = 128 << 20 }; /* some systems tell the cache of all sockets */
 static const double yardstick_seconds = 0.15;
 
 struct dtx_tap {
@@ -14,6 +14,7 @@ struct dtx_tap {
     const struct dtx_op_table *inner;
     struct dtx_backend *backend;
     struct dtx_yardstick *yardstick;
+    enum dtx_bench_clock clock;
     int repeats, n;
     bool paused;          /* calls pass through uncounted */
     unsigned char *flush; /* [flush_bytes], larger than the caches; NULL without repeats */
@@ -58,10 +59,10 @@ static enum dtx_status measure_peak(struct dtx_tap *tap)
     static enum dtx_status call_##name(struct dtx_tap *tap, struct dtx_queue *queue,                                   \
                                        const struct dtx_##name##_args *args, double *seconds)                          \
     {                                                                                                                  \
-        double start = dtx_clock_now();                                                                                \
+        double start = dtx_bench_now(tap->clock);                                                                      \
         DTX_TRY(tap->backend->ctx, tap->inner->name(queue, args));                                                     \
         DTX_TRY(tap->backend->ctx, tap->backend->queues->wait(queue));                                                 \
-        *seconds = dtx_clock_now() - start;                                                                            \
+        *seconds = dtx_bench_now(tap->clock) - start;                                                                  \
         return DTX_OK;                                                                                                 \
     }                                                                                                                  \
     static enum dtx_status tap_##name(struct dtx_queue *queue, const struct dtx_##name##_args *args)                   \
@@ -98,18 +99,19 @@ static void fill_table(struct dtx_tap *tap)
 #undef DTX_OP_WORK
 }
 
-enum dtx_status dtx_tap_open(struct dtx_backend *backend, int repeats, struct dtx_yardstick *yardstick,
-                             struct dtx_tap **out)
+enum dtx_status dtx_tap_open(struct dtx_backend *backend, enum dtx_bench_clock clock, int repeats,
+                             struct dtx_yardstick *yardstick, struct dtx_tap **out)
 {
     void *memory;
     DTX_TRY(backend->ctx, dtx_mem_alloc(backend->ctx, 1, sizeof(struct dtx_tap), &memory));
     struct dtx_tap *tap = memory;
     tap->backend = backend;
     tap->inner = backend->ops;
+    tap->clock = clock;
     tap->repeats = repeats;
     tap->yardstick = yardstick;
     if (repeats > 0) {
-        tap->flush_bytes = dtx_max64(2 * sysconf(_SC_LEVEL3_CACHE_SIZE), 64 << 20);
+        tap->flush_bytes = dtx_max64(FLUSH_LEAST, dtx_min64(2 * sysconf(_SC_LEVEL3_CACHE_SIZE), FLUSH_MOST));
         enum dtx_status status = dtx_mem_alloc(backend->ctx, tap->flush_bytes, 1, &memory);
         if (status != DTX_OK) {
             dtx_mem_free(tap);

@@ -34,8 +34,8 @@ struct dtx_tap_row {
 struct dtx_tap;
 
 /* yardstick: NULL, or measured for a moment before each kind is repeated. */
-enum dtx_status dtx_tap_open(struct dtx_backend *backend, int repeats, struct dtx_yardstick *yardstick,
-                             struct dtx_tap **out);
+enum dtx_status dtx_tap_open(struct dtx_backend *backend, enum dtx_bench_clock clock, int repeats,
+                             struct dtx_yardstick *yardstick, struct dtx_tap **out);
 /* Takes the tap out of the backend; accepts NULL. */
 void dtx_tap_close(struct dtx_tap *tap);
 /* While paused calls pass through uncounted. */

@@ -226,6 +226,7 @@ enum dtx_status dtx_workload_open(struct dtx_ctx *ctx, const struct dtx_session_
         return DTX_OK;
     DTX_TRY(ctx, open_runs(w));
     DTX_TRY(ctx, dtx_comm_agree(w->session.world, open_data(w)));
+    DTX_TRY(ctx, dtx_bench_clock_choose(w->session.backend, w->session.opt, &w->clock));
     w->lr = dtx_opt_real(w->session.opt, "lr.min");
     return DTX_OK;
 }
@@ -237,7 +238,7 @@ enum dtx_status dtx_workload_step(struct dtx_workload *w, struct dtx_workload_ru
     struct dtx_step_result result;
     const struct dtx_backend *backend = w->session.backend;
     DTX_TRY(w->ctx, dtx_comm_barrier(w->session.world));
-    double start = dtx_clock_now(), cpu = dtx_bench_cpu_seconds();
+    double start = dtx_bench_now(w->clock), wall = dtx_clock_now(), cpu = dtx_bench_cpu_seconds();
     DTX_TRY(w->ctx, dtx_comm_agree(w->session.world, dtx_loader_next(w->ctx, w->loader, &data)));
     size_t row = (size_t)data.length * sizeof *w->tokens;
     for (int64_t i = 0; i < data.n; i++) {
@@ -248,9 +249,10 @@ enum dtx_status dtx_workload_step(struct dtx_workload *w, struct dtx_workload_ru
     bool documents = dtx_opt_bool(w->session.opt, "data.doc_reset");
     struct dtx_engine_batch batch = {w->tokens, w->targets, documents ? data.doc_start : NULL};
     DTX_TRY(w->ctx, dtx_engine_step(run->engine, &batch, ++run->step, w->lr, &result));
-    timing->seconds = dtx_clock_now() - start;
+    timing->seconds = dtx_bench_now(w->clock) - start;
+    timing->wall_seconds = dtx_clock_now() - wall;
     timing->data_wait = data.wait_seconds;
-    timing->cpu_share = (dtx_bench_cpu_seconds() - cpu) / (timing->seconds * backend->threads);
+    timing->cpu_share = (dtx_bench_cpu_seconds() - cpu) / (timing->wall_seconds * backend->threads);
     timing->loss = result.loss;
     if (result.skipped)
         return dtx_fail(w->ctx, DTX_E_NUMERIC, "%s: step %lld has loss %g and gradient norm %g: nothing to measure",
@@ -284,9 +286,9 @@ json_t *dtx_workload_json(const struct dtx_workload *w)
         json_pack("{s:I, s:I, s:I, s:I, s:I, s:b, s:I}", "layers", (json_int_t)m->layers, "width", (json_int_t)m->width,
                   "head_dim", (json_int_t)m->head_dim, "ffn", (json_int_t)m->ffn, "vocab", (json_int_t)m->vocab, "tied",
                   m->tied, "weights", (json_int_t)dtx_params_total(dtx_engine_params(w->runs[0].engine)));
-    return json_pack("{s:o, s:o, s:{s:i, s:i, s:i}, s:s}", "model", model, "batch", batch, "mesh", "tp",
-                     mesh[DTX_AXIS_TP], "pp", mesh[DTX_AXIS_PP], "dp", mesh[DTX_AXIS_DP], "dtype",
-                     dtx_dtype_name(w->session.config.dtype));
+    return json_pack("{s:s, s:o, s:o, s:{s:i, s:i, s:i}, s:s}", "clock", w->clock == DTX_BENCH_CPU ? "cpu" : "wall",
+                     "model", model, "batch", batch, "mesh", "tp", mesh[DTX_AXIS_TP], "pp", mesh[DTX_AXIS_PP], "dp",
+                     mesh[DTX_AXIS_DP], "dtype", dtx_dtype_name(w->session.config.dtype));
 }
 
 int64_t dtx_workload_tokens(const struct dtx_workload *w)

@@ -27,13 +27,15 @@ struct dtx_workload {
     struct dtx_loader *loader;
     int32_t *tokens, *targets; /* [sequences·length] of this data rank */
     double lr;
+    enum dtx_bench_clock clock;
     char **words; /* the command line as the session reads it */
     int n_words;
 };
 
 struct dtx_workload_timing {
-    double seconds, data_wait; /* of the step, the batch included */
-    double cpu_share;          /* CPU time had of threads · seconds, this rank */
+    double seconds, data_wait; /* of the step, the batch included, by the bench's clock */
+    double wall_seconds;
+    double cpu_share; /* CPU time had of threads · wall_seconds, this rank */
     double loss;
 };
 
@@ -53,9 +55,10 @@ int64_t dtx_workload_tokens(const struct dtx_workload *workload);
 void dtx_workload_print(const struct dtx_workload *workload, FILE *file);
 
 #define DTX_WORKLOAD_OPTIONS                                                                                           \
-    {"attention",  DTX_OPT_CHOICE,                                                                                     \
-     "both",       "diff|softmax|both",                                                                                \
-     DTX_OPT_FREE, "which to run: the model's own variant, its matched counterpart, or both in turns"},                \
+    DTX_BENCH_CLOCK_OPTION,                                                                                            \
+        {"attention",  DTX_OPT_CHOICE,                                                                                 \
+         "both",       "diff|softmax|both",                                                                            \
+         DTX_OPT_FREE, "which to run: the model's own variant, its matched counterpart, or both in turns"},            \
     {                                                                                                                  \
         "json", DTX_OPT_TEXT, "", NULL, DTX_OPT_FREE,                                                                  \
             "write the figures to this file; -: standard output, the table to standard error"                          \

@@ -1,7 +1,6 @@
 /* The peak that everything is compared with: the products of kernels/peak.h, but spread over the whole bench. */
 #include <string.h>
 
-#include "kernels/base/clock.h"
 #include "kernels/base/host.h"
 #include "kernels/base/mem.h"
 #include "launch/bench/bench.h"
@@ -13,6 +12,7 @@ static const int64_t sizes[DTX_YARDSTICK_SIZES] = {512, 1024, 2048};
 struct dtx_yardstick {
     struct dtx_backend *backend;
     struct dtx_queue *queue;
+    enum dtx_bench_clock clock;
     struct dtx_matmul_args product[DTX_YARDSTICK_SIZES]; /* views of the largest one's memory */
     struct dtx_tensor a, b, c, work;
     struct dtx_samples speed[DTX_YARDSTICK_SIZES]; /* FLOP/s */
@@ -69,12 +69,14 @@ static enum dtx_status allocate(struct dtx_yardstick *y, enum dtx_dtype dtype)
     return fill(y, &y->b);
 }
 
-enum dtx_status dtx_yardstick_open(struct dtx_backend *backend, enum dtx_dtype dtype, struct dtx_yardstick **out)
+enum dtx_status dtx_yardstick_open(struct dtx_backend *backend, enum dtx_dtype dtype, enum dtx_bench_clock clock,
+                                   struct dtx_yardstick **out)
 {
     void *memory;
     DTX_TRY(backend->ctx, dtx_mem_alloc(backend->ctx, 1, sizeof(struct dtx_yardstick), &memory));
     struct dtx_yardstick *y = memory;
     y->backend = backend;
+    y->clock = clock;
     enum dtx_status status = allocate(y, dtype);
     if (status != DTX_OK) {
         dtx_yardstick_close(y);
@@ -96,25 +98,32 @@ void dtx_yardstick_close(struct dtx_yardstick *y)
     dtx_mem_free(y);
 }
 
+static double flops_of(int i)
+{
+    return 2.0 * (double)sizes[i] * (double)sizes[i] * (double)sizes[i];
+}
+
 static enum dtx_status run_product(struct dtx_yardstick *y, int i, double *seconds)
 {
     struct dtx_ctx *ctx = y->backend->ctx;
-    double start = dtx_clock_now();
+    double start = dtx_bench_now(y->clock);
     DTX_TRY(ctx, dtx_matmul(y->queue, &y->product[i]));
     DTX_TRY(ctx, y->backend->queues->wait(y->queue));
-    *seconds = dtx_clock_now() - start;
+    *seconds = dtx_bench_now(y->clock) - start;
     return DTX_OK;
 }
 
 enum dtx_status dtx_yardstick_products(struct dtx_yardstick *y, double seconds)
 {
     for (int i = 0; i < DTX_YARDSTICK_SIZES; i++) {
-        double n = (double)sizes[i], start = dtx_clock_now(), time;
+        if (i > 0 && 8 * flops_of(i - 1) / dtx_samples_median(&y->speed[i - 1]) > 4 * seconds)
+            break;
+        double start = dtx_bench_now(y->clock), time;
         if (y->speed[i].n == 0) /* the first makes the library's kernels: not counted */
             DTX_TRY(y->backend->ctx, run_product(y, i, &time));
-        for (int k = 0; k < ROUND && (k == 0 || dtx_clock_now() - start < seconds / DTX_YARDSTICK_SIZES); k++) {
+        for (int k = 0; k < ROUND && (k == 0 || dtx_bench_now(y->clock) - start < seconds / DTX_YARDSTICK_SIZES); k++) {
             DTX_TRY(y->backend->ctx, run_product(y, i, &time));
-            dtx_samples_add(&y->speed[i], 2 * n * n * n / time);
+            dtx_samples_add(&y->speed[i], flops_of(i) / time);
         }
     }
     return DTX_OK;
@@ -182,6 +191,8 @@ void dtx_yardstick_print(const struct dtx_yardstick *y, double flops, double byt
     dtx_report_scaled(flops, "FLOP/s", text);
     fprintf(file, "peak        %s; products of this rank:", text);
     for (int i = 0; i < DTX_YARDSTICK_SIZES; i++) {
+        if (y->speed[i].n == 0)
+            continue;
         dtx_report_scaled(dtx_samples_median(&y->speed[i]), "FLOP/s", text);
         fprintf(file, "%s n = %lld %s", i ? "," : "", (long long)sizes[i], text);
     }
