@@ -160,6 +160,31 @@ static void test_files(void **unused)
     finish(&run);
 }
 
+/* Loading alone, without a search before it, sees a damaged box; one that it does not need it does not read. */
+static void test_load(void **unused)
+{
+    (void)unused;
+    struct run run;
+    struct ckpt_state state = {0};
+    struct dtx_ckpt_index index;
+    char path[512], folder[300];
+    start(&run);
+    assert_int_equal(save(&run, 1, 0), DTX_OK);
+    snprintf(folder, sizeof folder, "%s/step-00000001", run.dir);
+    assert_int_equal(dtx_ckpt_index_read(&run.ctx, folder, &index), DTX_OK);
+    ckpt_state_add(&state, (struct ckpt_mesh){1, 1, 1}, 0, 1);
+    int64_t first;
+    assert_int_equal(dtx_ckpt_lookup(index.entries, index.n, state.items[1].name, &first), 1);
+    file_of(&run, 1, "shard-00000.h5", path);
+    flip(path, index.entries[first].offset + index.entries[first].bytes - 1);
+    assert_int_equal(dtx_ckpt_load(&run.ctx, run.self, folder, state.items, 1), DTX_OK);
+    assert_int_equal(dtx_ckpt_load(&run.ctx, run.self, folder, state.items, 5), DTX_E_FORMAT);
+    expect_text(&run, "shard-00000.h5 is damaged: the checksum of /model/layers.00.attn.q differs");
+    dtx_ckpt_index_free(&index);
+    ckpt_state_free(&state);
+    finish(&run);
+}
+
 /* A checkpoint of a later format is refused by its number, not passed over. */
 static void test_newer(void **unused)
 {
@@ -358,8 +383,9 @@ static void test_tables(void **unused)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_bits),   cmocka_unit_test(test_files),
-                                       cmocka_unit_test(test_newer),  cmocka_unit_test(test_order),
-                                       cmocka_unit_test(test_tables), cmocka_unit_test(test_bad_folder)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_bits),      cmocka_unit_test(test_files),
+                                       cmocka_unit_test(test_newer),     cmocka_unit_test(test_load),
+                                       cmocka_unit_test(test_order),     cmocka_unit_test(test_tables),
+                                       cmocka_unit_test(test_bad_folder)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
