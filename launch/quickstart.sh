@@ -97,7 +97,7 @@ fi
 
 say "held-out text"
 heldout=$("$dtx" eval --resume run/checkpoints --data.train tokens 2>/dev/null)
-unigram=$("$dtx" data entropy --heldout 0.02 tokens)
+unigram=$("$dtx" data entropy --heldout 0.01 tokens)
 echo "$heldout"
 loss=$(sed -n 's/^held-out loss \([0-9.]*\).*/\1/p' <<<"$heldout")
 entropy=$(sed -n 's/.*unigram entropy \([0-9.]*\).*/\1/p' <<<"$unigram")
