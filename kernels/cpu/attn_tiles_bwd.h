@@ -38,8 +38,8 @@ static struct FN(tile_grad) FN(tile_buffers)(const struct dtx_cpu_attn_tiles *jo
 }
 
 /* Rows r and r + 1 (r even) of the score and dp tiles → ds and the weights of dv. */
-INLINE void FN(tile_ds)(const struct FN(tile_grad) * g, int maps, int64_t r, M scale, M lambda, const M *lse,
-                        const M *dsum, int64_t key, const int64_t *j0, const int64_t *j1)
+INLINE void FN(tile_ds)(const struct FN(tile_grad) * g, int maps, int64_t r, M scale, M lambda, M lambda_v,
+                        const M *lse, const M *dsum, int64_t key, const int64_t *j0, const int64_t *j1)
 {
     for (int64_t i = 0; i < TILE_K; i += W) {
         V ds[2][2], weight[2] = {{0}};
@@ -52,7 +52,6 @@ INLINE void FN(tile_ds)(const struct FN(tile_grad) * g, int maps, int64_t r, M s
                 if (masked)
                     x = FN(tile_mask)(x, key + i, j0[r + e], j1[r + e]);
                 V p = CAT(expneg, MST)(x);
-                M lambda_v = m && DTX_MUTANT(attn_dv_without_lambda) ? 1 : lambda;
                 ds[m][e] = p * ((m ? -lambda * dp : dp) - dsum[m * TILE_Q + r + e]);
                 weight[e] = m ? weight[e] - lambda_v * p : p;
             }
@@ -90,6 +89,7 @@ static void FN(tile_backward)(const struct dtx_cpu_attn_tiles *job, const struct
     int64_t j0[TILE_Q] = {0}, j1[TILE_Q] = {0};
     bool any = false;
     M lse[2 * TILE_Q] = {0}, dsum[2 * TILE_Q] = {0}, lambda = s->maps == 2 ? *(const M *)args->lambda.data : 0;
+    M lambda_v = DTX_MUTANT(attn_dv_without_lambda) ? 1 : lambda;
     for (int64_t r = 0; r < rows; r++) {
         dtx_cpu_attn_visible(s, b, row + r, &j0[r], &j1[r]);
         any = any || (j0[r] < j1[r] && j0[r] < key + TILE_K && j1[r] > key);
@@ -116,7 +116,7 @@ static void FN(tile_backward)(const struct dtx_cpu_attn_tiles *job, const struct
         (all, TILE_K, dp / PER, g->q[m], dp / PER, 1, g->k_columns[m], TILE_K, g->score[m], TILE_K, false);
     }
     for (int64_t r = 0; r < all; r += 2)
-        FN(tile_ds)(g, s->maps, r, (M)args->scale, lambda, lse, dsum, key, j0, j1);
+        FN(tile_ds)(g, s->maps, r, (M)args->scale, lambda, lambda_v, lse, dsum, key, j0, j1);
     FN(tile_product)(TILE_K, dvp, all / PER, g->p_rows, 1, TILE_K, g->do_rows, dvp, g->dv, dvp, true);
     for (int m = 0; m < s->maps; m++) {
         FN(tile_product)(TILE_K, dp, all / PER, g->ds_rows[m], 1, TILE_K, g->q_rows[m], dp, g->dk[m], dp, true);
