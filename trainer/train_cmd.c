@@ -1,5 +1,6 @@
 #include "kernels/base/command.h"
 #include "trainer/loop.h"
+#include "trainer/stop.h"
 
 static const struct dtx_opt_row no_options[] = {{NULL, 0, NULL, NULL, 0, NULL}};
 
@@ -11,14 +12,20 @@ static const struct dtx_session_command command = {
              "checkpoint that is resumed), defaults. Options marked fixed must match a resumed checkpoint.\n",
     .options = no_options};
 
+/* Signals are noted from the first moment to the last: one during start-up stops the run after its first step, one
+ * while the run ends changes nothing. */
 static enum dtx_status run(struct dtx_ctx *ctx, int argc, char **argv)
 {
     struct dtx_session session;
+    struct dtx_stop stop;
     bool done;
+    DTX_TRY(ctx, dtx_stop_install(ctx, &stop));
     enum dtx_status status = dtx_session_open(ctx, &command, argc, argv, &session, &done);
     if (status == DTX_OK && !done)
         status = dtx_loop_run(&session);
-    return dtx_session_close(&session, status);
+    status = dtx_session_close(&session, status);
+    dtx_stop_uninstall(&stop);
+    return status;
 }
 
 const struct dtx_command dtx_command_train = {"train", "train a model, on one rank or under mpirun or srun", run};
