@@ -375,7 +375,10 @@ enum dtx_status dtx_loop_run(struct dtx_session *session)
                 dtx_stop_name(l.stop_signal), (long long)l.step, (long long)l.steps);
     }
     if (root(&l) && l.metrics) {
-        const char *state = status == DTX_OK ? "done" : status == DTX_E_REQUEUE ? "requeue" : "failed";
+        const char *state = status == DTX_E_REQUEUE ? "requeue"
+                            : status != DTX_OK      ? "failed"
+                            : l.step < l.steps      ? "paused"
+                                                    : "done";
         dtx_run_status_write(l.ctx, session->run_dir, state, l.step, l.steps, status, l.ctx->error.text);
     }
     enum dtx_status closed = close_loop(&l);
