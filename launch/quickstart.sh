@@ -70,7 +70,8 @@ if [ -t 2 ]; then # behind mpirun a rank cannot see the terminal
     COLUMNS=$(tput cols 2>/dev/null || echo 100)
     export COLUMNS
 fi
-launch=(mpirun --oversubscribe --bind-to none -n 4)
+# TERM to mpirun gives the ranks 30 s to save, not 1 s.
+launch=(mpirun --oversubscribe --bind-to none --mca odls_base_sigkill_timeout 30 -n 4)
 [ "$(id -u)" -ne 0 ] || launch+=(--allow-run-as-root)
 step_of() { sed -n "s/^$1: //p" run/status 2>/dev/null || true; }
 train() { # until, further options
