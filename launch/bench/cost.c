@@ -1,5 +1,6 @@
 #include <stdio.h>
 
+#include "kernels/base/mutant.h"
 #include "launch/bench/tap.h"
 
 /* Each tensor read or written once; absent ones are free. */
@@ -112,7 +113,7 @@ double dtx_attention_forward_flops(int maps, double d, double dv)
 /* Scores again and dq, dk for each map; do·vᵀ and dv once, for they are shared by the maps. */
 double dtx_attention_backward_flops(int maps, double d, double dv)
 {
-    return maps * 6 * d + 4 * dv;
+    return maps * 6 * d + (DTX_MUTANT(bench_shared_products_per_map) ? maps : 1) * 4 * dv;
 }
 
 double dtx_attention_pairs(int64_t q_first, int64_t tq, int64_t k_first, int64_t tk)

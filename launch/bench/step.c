@@ -74,9 +74,11 @@ static void tell(const struct bench *b, const struct variant *v, int i, const st
     int left = (int)(dtx_opt_int(s->opt, "repeats") - i) * b->workload.n_runs - (int)(v - b->variants) - 1;
     char time[32], rest[32];
     dtx_report_seconds(t->seconds, time);
-    snprintf(rest, sizeof rest, "nothing");
+    left += dtx_opt_bool(s->opt, "profile") ? b->workload.n_runs : 0;
     if (left > 0)
         dtx_report_seconds(left * t->wall_seconds, rest);
+    else
+        snprintf(rest, sizeof rest, "0 s");
     if (s->world->rank != 0)
         return;
     if (i < 0)

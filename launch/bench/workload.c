@@ -9,6 +9,7 @@
 #include "data/tokenfile.h"
 #include "kernels/base/clock.h"
 #include "kernels/base/mem.h"
+#include "kernels/base/mutant.h"
 #include "kernels/base/rng.h"
 #include "trainer/attn.h"
 
@@ -132,7 +133,8 @@ static enum dtx_status open_made_tokens(struct dtx_workload *w, struct dtx_strea
         write_tokens(w->ctx, prefix, c->model.vocab, STEPS_OF_DATA * c->batch.global_batch * c->batch.length + 1);
     if (status == DTX_OK)
         status = dtx_stream_open(w->ctx, config, &w->stream);
-    remove_tokens(folder);
+    if (!DTX_MUTANT(bench_tokens_left_behind))
+        remove_tokens(folder);
     return status;
 }
 

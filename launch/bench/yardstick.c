@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "kernels/base/mem.h"
+#include "kernels/base/mutant.h"
 #include "launch/bench/bench.h"
 
 enum { TRIAD = 1 << 23 }; /* elements: 64 MiB an array */
@@ -157,7 +158,7 @@ double dtx_yardstick_flops(const struct dtx_yardstick *y)
     double best = 0;
     for (int i = 0; i < DTX_YARDSTICK_SIZES; i++) {
         double speed = dtx_samples_median(&y->speed[i]);
-        best = speed > best ? speed : best;
+        best = speed > best || DTX_MUTANT(bench_peak_of_last_size) ? speed : best;
     }
     return best;
 }
