@@ -8,11 +8,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "kernels/base/hash.h"
 #include "kernels/base/mem.h"
 #include "kernels/base/mutant.h"
 
-enum { READ_PIECE = 1 << 20, CALL_BYTES = 512 << 20 }; /* one system call stays under 1 GiB */
+enum { CALL_BYTES = 512 << 20 }; /* one system call stays under 1 GiB */
 
 static enum dtx_status os_error(struct dtx_ctx *ctx, const char *verb, const char *path)
 {
@@ -193,6 +192,20 @@ enum dtx_status dtx_disk_open_write(struct dtx_ctx *ctx, const char *path, int *
     return DTX_OK;
 }
 
+enum dtx_status dtx_disk_open_new(struct dtx_ctx *ctx, const char *path, int64_t bytes, int *fd)
+{
+    int opened = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    if (opened < 0)
+        return os_error(ctx, "create", path);
+    if (ftruncate(opened, bytes) != 0) {
+        enum dtx_status status = os_error(ctx, "size", path);
+        close(opened);
+        return status;
+    }
+    *fd = opened;
+    return DTX_OK;
+}
+
 enum dtx_status dtx_disk_write_at(struct dtx_ctx *ctx, int fd, const char *path, const void *data, int64_t bytes,
                                   int64_t offset)
 {
@@ -223,9 +236,8 @@ enum dtx_status dtx_disk_close_written(struct dtx_ctx *ctx, int fd, const char *
 
 enum dtx_status dtx_disk_write_text(struct dtx_ctx *ctx, const char *path, const char *text)
 {
-    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-    if (fd < 0)
-        return os_error(ctx, "create", path);
+    int fd = -1;
+    DTX_TRY(ctx, dtx_disk_open_new(ctx, path, 0, &fd));
     enum dtx_status status = dtx_disk_write_at(ctx, fd, path, text, (int64_t)strlen(text), 0);
     if (status != DTX_OK) {
         close(fd);
@@ -234,55 +246,26 @@ enum dtx_status dtx_disk_write_text(struct dtx_ctx *ctx, const char *path, const
     return dtx_disk_close_written(ctx, fd, path);
 }
 
-enum dtx_status dtx_disk_read_text(struct dtx_ctx *ctx, const char *path, int64_t limit, char **text)
-{
-    int64_t bytes;
-    int fd = -1;
-    void *data;
-    DTX_TRY(ctx, dtx_disk_size(ctx, path, &bytes));
-    if (bytes > limit)
-        return dtx_fail(ctx, DTX_E_FORMAT, "%s has %lld bytes; at most %lld make sense", path, (long long)bytes,
-                        (long long)limit);
-    DTX_TRY(ctx, dtx_disk_open_read(ctx, path, &fd));
-    enum dtx_status status = dtx_mem_alloc(ctx, bytes + 1, 1, &data);
-    if (status == DTX_OK) {
-        status = dtx_disk_read_at(ctx, fd, path, data, bytes, 0);
-        if (status == DTX_OK)
-            *text = data;
-        else
-            dtx_mem_free(data);
-    }
-    close(fd);
-    return status;
-}
-
-enum dtx_status dtx_disk_hash(struct dtx_ctx *ctx, const char *path, int64_t *bytes, uint64_t *hash)
+enum dtx_status dtx_disk_read(struct dtx_ctx *ctx, const char *path, int64_t limit, char **data, int64_t *bytes)
 {
     int64_t size;
     int fd = -1;
-    void *piece;
+    void *memory;
     DTX_TRY(ctx, dtx_disk_size(ctx, path, &size));
+    if (size > limit)
+        return dtx_fail(ctx, DTX_E_FORMAT, "%s has %lld bytes; at most %lld make sense", path, (long long)size,
+                        (long long)limit);
     DTX_TRY(ctx, dtx_disk_open_read(ctx, path, &fd));
-    enum dtx_status status = dtx_mem_alloc(ctx, dtx_min64(size, READ_PIECE), 1, &piece);
-    if (status != DTX_OK) {
-        close(fd);
-        return status;
-    }
-    struct dtx_hasher *hasher = dtx_hasher_begin(0);
-    if (!hasher)
-        status = dtx_fail(ctx, DTX_E_MEMORY, "out of memory hashing %s", path);
-    for (int64_t at = 0; status == DTX_OK && at < size; at += READ_PIECE) {
-        int64_t n = dtx_min64(READ_PIECE, size - at);
-        status = dtx_disk_read_at(ctx, fd, path, piece, n, at);
-        if (status == DTX_OK)
-            dtx_hasher_add(hasher, piece, (size_t)n);
-    }
-    uint64_t value = dtx_hasher_end(hasher);
+    enum dtx_status status = dtx_mem_alloc(ctx, size + 1, 1, &memory);
     if (status == DTX_OK) {
-        *bytes = size;
-        *hash = value;
+        status = dtx_disk_read_at(ctx, fd, path, memory, size, 0);
+        if (status != DTX_OK)
+            dtx_mem_free(memory);
     }
-    dtx_mem_free(piece);
     close(fd);
+    if (status == DTX_OK) {
+        *data = memory;
+        *bytes = size;
+    }
     return status;
 }

@@ -31,6 +31,8 @@ enum dtx_status dtx_disk_open_read(struct dtx_ctx *ctx, const char *path, int *f
 enum dtx_status dtx_disk_read_at(struct dtx_ctx *ctx, int fd, const char *path, void *data, int64_t bytes,
                                  int64_t offset);
 enum dtx_status dtx_disk_open_write(struct dtx_ctx *ctx, const char *path, int *fd);
+/* A new or emptied file of that size, all holes. */
+enum dtx_status dtx_disk_open_new(struct dtx_ctx *ctx, const char *path, int64_t bytes, int *fd);
 enum dtx_status dtx_disk_write_at(struct dtx_ctx *ctx, int fd, const char *path, const void *data, int64_t bytes,
                                   int64_t offset);
 /* fsync and close: a close may report a lost write. */
@@ -38,9 +40,7 @@ enum dtx_status dtx_disk_close_written(struct dtx_ctx *ctx, int fd, const char *
 
 /* A new small file, synced. */
 enum dtx_status dtx_disk_write_text(struct dtx_ctx *ctx, const char *path, const char *text);
-/* A whole small file, ended by a zero byte (free with dtx_mem_free); DTX_E_FORMAT beyond `limit` bytes. */
-enum dtx_status dtx_disk_read_text(struct dtx_ctx *ctx, const char *path, int64_t limit, char **text);
-/* Size and xxh3 of a whole file. */
-enum dtx_status dtx_disk_hash(struct dtx_ctx *ctx, const char *path, int64_t *bytes, uint64_t *hash);
+/* A whole file, with a zero byte behind it (free with dtx_mem_free); DTX_E_FORMAT beyond `limit` bytes. */
+enum dtx_status dtx_disk_read(struct dtx_ctx *ctx, const char *path, int64_t limit, char **data, int64_t *bytes);
 
 #endif

@@ -1,5 +1,7 @@
 /*
- * HDF5 as dtx uses it: no file locking, no messages of its own, errors converted with the library's innermost cause.
+ * HDF5 as dtx uses it: no messages of its own, errors converted with the library's innermost cause.
+ * HDF5 works in memory only: a system call that fails while it closes a file leaves HDF5 1.10 with a dangling file, and
+ * the process crashes at its end. dtx reads and writes the bytes; so there are no HDF5 file locks either.
  * HDF5 is not thread-safe: one thread per process calls this. Nothing here communicates.
  */
 #ifndef DTX_CHECKPOINTS_H5_H
@@ -24,10 +26,21 @@ enum dtx_status dtx_h5_fail_at(struct dtx_ctx *ctx, const char *path, const char
         }                                                                                                              \
     } while (0)
 
-/* A new file (replacing an old one), large objects at multiples of 4096 bytes; an existing one, read-only. */
-enum dtx_status dtx_h5_create(struct dtx_ctx *ctx, const char *path, hid_t *file);
-enum dtx_status dtx_h5_open(struct dtx_ctx *ctx, const char *path, hid_t *file);
-enum dtx_status dtx_h5_close(struct dtx_ctx *ctx, const char *path, hid_t file); /* reports writes that failed late */
+/* A file being made. Large objects lie at multiples of 4096 bytes; what HDF5 allocates but does not write is a hole. */
+struct dtx_h5_out {
+    hid_t file;
+    struct page **pages; /* sorted */
+    int64_t n, room, bytes;
+};
+enum dtx_status dtx_h5_create(struct dtx_ctx *ctx, const char *path, struct dtx_h5_out *out);
+/* Ends the file and writes it to the disk, synced. `out` is empty afterwards, whatever happened. */
+enum dtx_status dtx_h5_finish(struct dtx_ctx *ctx, const char *path, struct dtx_h5_out *out);
+void dtx_h5_discard(struct dtx_h5_out *out);
+
+/* The bytes of a whole file, read-only; they are copied. `path` is for messages. */
+enum dtx_status dtx_h5_open(struct dtx_ctx *ctx, const char *path, const void *data, int64_t bytes, hid_t *file);
+/* The properties of every file dtx opens (close with H5Pclose; negative on failure). */
+hid_t dtx_h5_access_list(void);
 
 /* The little-endian file type of a dtype (close with H5Tclose). bf16 is a custom float that every reader converts. */
 hid_t dtx_h5_type(enum dtx_dtype dtype);

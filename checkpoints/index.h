@@ -15,7 +15,7 @@ struct dtx_ckpt_index {
     int64_t n;
 };
 
-/* Writes the file (not yet synced). entries: sorted, checked, with offsets and checksums. Not collective. */
+/* Writes the file, synced. entries: sorted, checked, with offsets and checksums. Not collective. */
 enum dtx_status dtx_ckpt_index_write(struct dtx_ctx *ctx, const char *folder, const struct dtx_ckpt_meta *meta,
                                      const struct dtx_ckpt_entry *entries, int64_t n);
 /* Reads and checks a checkpoint folder's manifest and index: every file is there with its size, the index has its
@@ -24,9 +24,15 @@ enum dtx_status dtx_ckpt_index_read(struct dtx_ctx *ctx, const char *folder, str
 /* The same: root reads, every rank gets it. Collective over world. */
 enum dtx_status dtx_ckpt_index_open(struct dtx_ctx *ctx, struct dtx_comm *world, const char *folder,
                                     struct dtx_ckpt_index *out);
+/* Verifies every byte of one shard. Not collective. */
+enum dtx_status dtx_ckpt_shard_verify(struct dtx_ctx *ctx, const char *folder, const struct dtx_ckpt_index *index,
+                                      int shard);
 /* Verifies every byte of the shards, which the ranks share among themselves. Collective over world. */
 enum dtx_status dtx_ckpt_index_verify(struct dtx_ctx *ctx, struct dtx_comm *world, const char *folder,
                                       const struct dtx_ckpt_index *index);
+/* Fills the items' boxes from an open index; not collective (dtx_ckpt_load has the rest of the promise). */
+enum dtx_status dtx_ckpt_index_load(struct dtx_ctx *ctx, const char *folder, const struct dtx_ckpt_index *index,
+                                    struct dtx_ckpt_item *items, int n_items);
 void dtx_ckpt_index_free(struct dtx_ckpt_index *index);
 
 #endif

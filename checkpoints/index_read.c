@@ -7,6 +7,7 @@
 #include "checkpoints/h5.h"
 #include "checkpoints/index_type.h"
 #include "checkpoints/shard_file.h"
+#include "kernels/base/hash.h"
 #include "kernels/base/mem.h"
 
 static herr_t insert_text(hid_t row, const char *name, size_t offset, size_t bytes)
@@ -105,23 +106,31 @@ done:
     return dtx_ckpt_check_table(ctx, path, out->entries, n, out->manifest.n_files - 1);
 }
 
-static enum dtx_status read_into(struct dtx_ctx *ctx, const char *folder, struct dtx_ckpt_index *out)
+static enum dtx_status read_image(struct dtx_ctx *ctx, const char *path, const char *data, int64_t bytes,
+                                  struct dtx_ckpt_index *out)
 {
-    char path[DTX_DISK_PATH];
-    int64_t bytes;
-    uint64_t hash;
     hid_t file;
-    DTX_TRY(ctx, dtx_ckpt_manifest_read(ctx, folder, &out->manifest));
-    DTX_TRY(ctx, dtx_disk_join(ctx, folder, DTX_CKPT_INDEX, path));
-    DTX_TRY(ctx, dtx_disk_hash(ctx, path, &bytes, &hash)); /* before HDF5 parses it: it trusts what it reads */
-    if (hash != out->manifest.files[0].hash)
+    /* before HDF5 parses it, which trusts what it reads */
+    if (dtx_hash(data, (size_t)bytes, 0) != out->manifest.files[0].hash)
         return dtx_fail(ctx, DTX_E_FORMAT, "%s is damaged: its checksum differs", path);
-    DTX_TRY(ctx, dtx_h5_open(ctx, path, &file));
+    DTX_TRY(ctx, dtx_h5_open(ctx, path, data, bytes, &file));
     enum dtx_status status = read_meta(ctx, file, path, &out->meta);
     if (status == DTX_OK)
         status = read_table(ctx, file, path, out);
-    enum dtx_status closed = dtx_h5_close(ctx, path, file);
-    return status == DTX_OK ? closed : status;
+    H5Fclose(file);
+    return status;
+}
+
+static enum dtx_status read_into(struct dtx_ctx *ctx, const char *folder, struct dtx_ckpt_index *out)
+{
+    char path[DTX_DISK_PATH], *data;
+    int64_t bytes;
+    DTX_TRY(ctx, dtx_ckpt_manifest_read(ctx, folder, &out->manifest));
+    DTX_TRY(ctx, dtx_disk_join(ctx, folder, DTX_CKPT_INDEX, path));
+    DTX_TRY(ctx, dtx_disk_read(ctx, path, out->manifest.files[0].bytes, &data, &bytes));
+    enum dtx_status status = read_image(ctx, path, data, bytes, out);
+    dtx_mem_free(data);
+    return status;
 }
 
 enum dtx_status dtx_ckpt_index_read(struct dtx_ctx *ctx, const char *folder, struct dtx_ckpt_index *out)
@@ -163,22 +172,27 @@ fail:
     return status;
 }
 
+enum dtx_status dtx_ckpt_shard_verify(struct dtx_ctx *ctx, const char *folder, const struct dtx_ckpt_index *index,
+                                      int shard)
+{
+    const struct dtx_ckpt_file *file = &index->manifest.files[1 + shard];
+    char path[DTX_DISK_PATH];
+    int64_t bytes;
+    uint64_t hash;
+    DTX_TRY(ctx, dtx_disk_join(ctx, folder, file->name, path));
+    DTX_TRY(ctx, dtx_ckpt_shard_check(ctx, path, index->entries, index->n, shard, &bytes, &hash));
+    if (bytes != file->bytes || hash != file->hash)
+        return dtx_fail(ctx, DTX_E_FORMAT, "%s is damaged: its checksum differs, though those of its boxes do not",
+                        path);
+    return DTX_OK;
+}
+
 enum dtx_status dtx_ckpt_index_verify(struct dtx_ctx *ctx, struct dtx_comm *world, const char *folder,
                                       const struct dtx_ckpt_index *index)
 {
     enum dtx_status status = DTX_OK;
-    for (int shard = world->rank; status == DTX_OK && shard < index->manifest.n_files - 1; shard += world->size) {
-        const struct dtx_ckpt_file *file = &index->manifest.files[1 + shard];
-        char path[DTX_DISK_PATH];
-        int64_t bytes;
-        uint64_t hash;
-        status = dtx_disk_join(ctx, folder, file->name, path);
-        if (status == DTX_OK)
-            status = dtx_ckpt_shard_check(ctx, path, index->entries, index->n, shard, &bytes, &hash);
-        if (status == DTX_OK && (bytes != file->bytes || hash != file->hash))
-            status = dtx_fail(ctx, DTX_E_FORMAT,
-                              "%s is damaged: its checksum differs, though those of its arrays do not", path);
-    }
+    for (int shard = world->rank; status == DTX_OK && shard < index->manifest.n_files - 1; shard += world->size)
+        status = dtx_ckpt_shard_verify(ctx, folder, index, shard);
     return dtx_comm_agree(world, status);
 }
 

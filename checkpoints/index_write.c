@@ -147,14 +147,16 @@ enum dtx_status dtx_ckpt_index_write(struct dtx_ctx *ctx, const char *folder, co
                                      const struct dtx_ckpt_entry *entries, int64_t n)
 {
     char path[DTX_DISK_PATH];
-    hid_t file;
+    struct dtx_h5_out out;
     DTX_TRY(ctx, dtx_disk_join(ctx, folder, DTX_CKPT_INDEX, path));
-    DTX_TRY(ctx, dtx_h5_create(ctx, path, &file));
-    enum dtx_status status = write_meta(ctx, file, path, meta);
+    DTX_TRY(ctx, dtx_h5_create(ctx, path, &out));
+    enum dtx_status status = write_meta(ctx, out.file, path, meta);
     if (status == DTX_OK)
-        status = write_table(ctx, file, path, entries, n);
+        status = write_table(ctx, out.file, path, entries, n);
     if (status == DTX_OK)
-        status = write_arrays(ctx, file, path, entries, n);
-    enum dtx_status closed = dtx_h5_close(ctx, path, file);
-    return status == DTX_OK ? closed : status;
+        status = write_arrays(ctx, out.file, path, entries, n);
+    if (status == DTX_OK)
+        return dtx_h5_finish(ctx, path, &out);
+    dtx_h5_discard(&out);
+    return status;
 }

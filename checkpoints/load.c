@@ -126,8 +126,8 @@ static enum dtx_status load_item(struct load *l, struct dtx_ckpt_item *item)
     return DTX_OK;
 }
 
-static enum dtx_status load_items(struct dtx_ctx *ctx, const char *folder, const struct dtx_ckpt_index *index,
-                                  struct dtx_ckpt_item *items, int n_items)
+enum dtx_status dtx_ckpt_index_load(struct dtx_ctx *ctx, const char *folder, const struct dtx_ckpt_index *index,
+                                    struct dtx_ckpt_item *items, int n_items)
 {
     struct load l = {.ctx = ctx, .folder = folder, .index = index, .shard = -1, .fd = -1};
     int64_t longest = 1;
@@ -148,7 +148,7 @@ enum dtx_status dtx_ckpt_load(struct dtx_ctx *ctx, struct dtx_comm *world, const
 {
     struct dtx_ckpt_index index;
     DTX_TRY(ctx, dtx_ckpt_index_open(ctx, world, path, &index));
-    enum dtx_status status = dtx_comm_agree(world, load_items(ctx, path, &index, items, n_items));
+    enum dtx_status status = dtx_comm_agree(world, dtx_ckpt_index_load(ctx, path, &index, items, n_items));
     dtx_ckpt_index_free(&index);
     return status;
 }

@@ -81,17 +81,17 @@ static enum dtx_status parse(struct dtx_ctx *ctx, const char *path, char *text, 
 enum dtx_status dtx_ckpt_manifest_read(struct dtx_ctx *ctx, const char *folder, struct dtx_ckpt_manifest *manifest)
 {
     char path[DTX_DISK_PATH], *text;
+    int64_t bytes;
     DTX_TRY(ctx, dtx_disk_join(ctx, folder, DTX_CKPT_MANIFEST, path));
     if (dtx_disk_is_folder(folder) && !dtx_disk_exists(path))
         return dtx_fail(ctx, DTX_E_FORMAT, "%s is incomplete or no checkpoint: it has no file " DTX_CKPT_MANIFEST,
                         folder);
-    DTX_TRY(ctx, dtx_disk_read_text(ctx, path, MANIFEST_BYTES, &text));
+    DTX_TRY(ctx, dtx_disk_read(ctx, path, MANIFEST_BYTES, &text, &bytes));
     enum dtx_status status = parse(ctx, path, text, manifest);
     dtx_mem_free(text);
     if (status != DTX_OK || DTX_MUTANT(ckpt_missing_shard_unseen))
         return status;
     for (int i = 0; i < manifest->n_files; i++) {
-        int64_t bytes;
         DTX_TRY(ctx, dtx_disk_join(ctx, folder, manifest->files[i].name, path));
         if (!dtx_disk_exists(path))
             return dtx_fail(ctx, DTX_E_FORMAT, "%s is missing", path);

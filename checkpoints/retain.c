@@ -92,7 +92,7 @@ static int newest_first(const void *a, const void *b)
     bool x_newer = x->status == DTX_E_UNSUPPORTED, y_newer = y->status == DTX_E_UNSUPPORTED;
     if (x_newer != y_newer)
         return x_newer ? -1 : 1;
-    if (x->sequence != y->sequence)
+    if (x->sequence != y->sequence && !DTX_MUTANT(ckpt_order_by_step))
         return x->sequence < y->sequence ? 1 : -1;
     return (x->step < y->step) - (x->step > y->step);
 }

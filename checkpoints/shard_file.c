@@ -64,32 +64,39 @@ done:
     return status;
 }
 
-enum dtx_status dtx_ckpt_shard_create(struct dtx_ctx *ctx, const char *path, struct dtx_ckpt_entry *entries, int64_t n,
-                                      int shard)
+static enum dtx_status create_boxes(struct dtx_ctx *ctx, const char *path, hid_t file, struct dtx_ckpt_entry *entries,
+                                    int64_t n, int shard)
 {
-    hid_t file, links = H5Pcreate(H5P_LINK_CREATE), creation = box_creation_list();
-    enum dtx_status status = DTX_OK, closed;
+    enum dtx_status status = DTX_OK;
     int32_t format = DTX_CKPT_FORMAT;
+    hid_t links = H5Pcreate(H5P_LINK_CREATE), creation = box_creation_list();
     if (links < 0 || creation < 0 || H5Pset_create_intermediate_group(links, 1) < 0)
         status = dtx_h5_fail(ctx, path, "make a property list");
     if (status == DTX_OK)
-        status = dtx_h5_create(ctx, path, &file);
-    if (status == DTX_OK) {
         status = dtx_h5_write_attribute(ctx, file, path, "format", H5T_STD_I32LE, 0, &format);
-        for (int64_t i = 0; status == DTX_OK && i < n; i++) {
-            char name[DTX_CKPT_NAME + 24];
-            if (entries[i].shard != shard)
-                continue;
-            dtx_ckpt_box_name(entries, i, name);
-            status = create_box(ctx, path, file, links, creation, name, &entries[i]);
-        }
-        closed = dtx_h5_close(ctx, path, file);
-        status = status == DTX_OK ? closed : status;
+    for (int64_t i = 0; status == DTX_OK && i < n; i++) {
+        char name[DTX_CKPT_NAME + 24];
+        if (entries[i].shard != shard)
+            continue;
+        dtx_ckpt_box_name(entries, i, name);
+        status = create_box(ctx, path, file, links, creation, name, &entries[i]);
     }
     if (creation >= 0)
         H5Pclose(creation);
     if (links >= 0)
         H5Pclose(links);
+    return status;
+}
+
+enum dtx_status dtx_ckpt_shard_create(struct dtx_ctx *ctx, const char *path, struct dtx_ckpt_entry *entries, int64_t n,
+                                      int shard)
+{
+    struct dtx_h5_out out;
+    DTX_TRY(ctx, dtx_h5_create(ctx, path, &out));
+    enum dtx_status status = create_boxes(ctx, path, out.file, entries, n, shard);
+    if (status == DTX_OK)
+        return dtx_h5_finish(ctx, path, &out);
+    dtx_h5_discard(&out);
     return status;
 }
 

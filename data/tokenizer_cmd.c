@@ -5,6 +5,7 @@
 
 #include "data/args.h"
 #include "data/bpe_train.h"
+#include "data/file.h"
 #include "data/textfile.h"
 #include "kernels/base/clock.h"
 #include "kernels/base/command.h"
@@ -53,6 +54,9 @@ static enum dtx_status train(struct dtx_ctx *ctx, const struct dtx_args *args)
     int64_t vocab = dtx_opt_int(args->opt, "vocab"), bytes = 0;
     struct dtx_bpe_trainer *trainer;
     struct dtx_tokenizer *t = NULL;
+    struct dtx_outfile probe; /* better now than after minutes of learning */
+    DTX_TRY(ctx, dtx_outfile_open(ctx, &probe, out));
+    dtx_outfile_discard(&probe);
     DTX_TRY(ctx, dtx_bpe_trainer_create(ctx, threads, &trainer));
     enum dtx_status status;
     for (int i = 1; i < args->n_words; i++)

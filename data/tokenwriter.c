@@ -7,6 +7,7 @@
 #include "data/tokenfile.h"
 #include "data/tokenfile_format.h"
 #include "kernels/base/mem.h"
+#include "kernels/base/mutant.h"
 
 struct dtx_tokenwriter {
     struct dtx_outfile data, index, lengths, documents; /* the last two: i32 and i64 arrays, never published */
@@ -148,11 +149,14 @@ static enum dtx_status rename_both(struct dtx_ctx *ctx, struct dtx_tokenwriter *
     if (unlink(w->index.path) != 0 && errno != ENOENT)
         return dtx_fail(ctx, DTX_E_IO, "cannot remove the old %s: %s", w->index.path, strerror(errno));
     DTX_TRY(ctx, dtx_file_sync_folder(ctx, w->index.path));
-    DTX_TRY(ctx, dtx_outfile_rename(ctx, &w->data));
-    DTX_TRY(ctx, dtx_file_sync_folder(ctx, w->index.path));
     char *path;
     DTX_TRY(ctx, dtx_mem_text(ctx, w->index.path, &path));
-    enum dtx_status status = dtx_outfile_rename(ctx, &w->index);
+    bool data_first = !DTX_MUTANT(tokenwriter_index_first);
+    enum dtx_status status = dtx_outfile_rename(ctx, data_first ? &w->data : &w->index);
+    if (status == DTX_OK)
+        status = dtx_file_sync_folder(ctx, path);
+    if (status == DTX_OK)
+        status = dtx_outfile_rename(ctx, data_first ? &w->index : &w->data);
     if (status == DTX_OK)
         status = dtx_file_sync_folder(ctx, path);
     dtx_mem_free(path);

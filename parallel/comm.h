@@ -71,8 +71,8 @@ enum dtx_status dtx_comm_open_world_with(struct dtx_ctx *ctx, const struct dtx_c
  * All ranks: they agree on the status, the one rank whose report it is prints it, all pass a barrier, MPI_Finalize, and
  * return the agreed status to exit with. Errors are then printed: ctx->error is cleared.
  * A rank on which something failed calls this at once, wherever the others are. If they don't come within `grace`
- * seconds (DTX_COMM_GRACE is a good value) it prints its report and aborts the job with the status' exit code. Accepts
- * NULL. */
+ * seconds (DTX_COMM_GRACE is a good value) it prints its report and aborts the job with the status' exit code. A rank
+ * with DTX_OK or DTX_E_REQUEUE waits for the others as long as it takes. Accepts NULL. */
 enum { DTX_COMM_GRACE = 3 };
 enum dtx_status dtx_comm_finish(struct dtx_comm *world, enum dtx_status status, double grace);
 /* Frees the world; a barrier and MPI_Finalize when MPI was started. Only when all ranks come here. Accepts NULL. */

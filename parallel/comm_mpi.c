@@ -264,7 +264,7 @@ static enum dtx_status check_received(struct dtx_comm *comm, const struct messag
         MPI_Get_count(&message->statuses[i], MPI_BYTE, &n);
         received += n;
     }
-    if (received == message->bytes)
+    if (received == message->bytes || DTX_MUTANT(received_size_unchecked))
         return DTX_OK;
     return dtx_fail(
         comm->ctx, DTX_E_LIBRARY,

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "kernels/base/mutant.h"
 #include "parallel/comm_impl.h"
 
 struct dtx_comm_options dtx_comm_options_default(void)
@@ -42,7 +43,7 @@ static bool launched(void)
 static enum dtx_status check_single(struct dtx_ctx *ctx, long launcher_size)
 {
     static const char *const variables[] = {"SLURM_STEP_NUM_TASKS", "SLURM_NTASKS", "PMI_SIZE"};
-    if (launcher_size == 1)
+    if (launcher_size == 1 || DTX_MUTANT(singleton_accepted))
         return DTX_OK;
     const char *variable = "OMPI_COMM_WORLD_SIZE";
     long tasks = launcher_size;
@@ -120,8 +121,10 @@ enum dtx_status dtx_comm_finish(struct dtx_comm *world, enum dtx_status status, 
     if (!world)
         return status;
     struct dtx_ctx *ctx = world->ctx;
-    bool several = world->size > 1;
-    if (several && dtx_comm_mpi_meet(world, status == DTX_OK ? -1 : grace)) {
+    bool several = world->size > 1, failed = status != DTX_OK && status != DTX_E_REQUEUE;
+    if (!failed || DTX_MUTANT(finish_waits_for_ever))
+        grace = -1; /* a rank that did not fail waits: the others may be writing, and one that failed ends the job */
+    if (several && dtx_comm_mpi_meet(world, grace)) {
         status = dtx_comm_agree(world, status);
         several = false;
     }

@@ -9,7 +9,7 @@ cd "$(dirname "$0")/.." || exit 1
 
 case ${1:-} in
 mutants) exec tests/run_mutants.sh ;;
-bare) exec tests/run_bare.sh ;;
+bare) shift; exec tests/run_bare.sh "$@" ;;
 -*) sed -n '2,6s/^# //p' "$0"; exit 78 ;;
 esac
 

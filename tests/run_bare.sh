@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Both commands of the README in a bare Debian 12 with nothing but a clone of this repository (its last commit).
-# Needs root, mmdebstrap and a package mirror. The folder is removed at the end; DTX_BARE_KEEP=1 leaves it.
+# Needs root, mmdebstrap and a package mirror. Words after `bare` are labels for the inner tests/run.sh. The folder is
+# removed at the end; DTX_BARE_KEEP=1 leaves it.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 [ "$(id -u)" -eq 0 ] || { echo "bare: needs root" >&2; exit 78; }
@@ -30,7 +31,7 @@ inside() {
         "$root" "$1"
 }
 failed=0
-for command in "launch/packages.sh tests" launch/quickstart.sh tests/run.sh; do
+for command in "launch/packages.sh tests" launch/quickstart.sh "tests/run.sh $*"; do
     start=$SECONDS
     if inside "$command"; then verdict=passed; else verdict="FAILED ($?)"; failed=1; fi
     times+=("bare: $command $verdict after $((SECONDS - start)) s")

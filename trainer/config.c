@@ -9,6 +9,19 @@
 #include "trainer/lr.h"
 #include "trainer/optim.h"
 
+/* "|a|b|c": the variants of this build, from the folders' lists. The range of an option begins behind the first bar. */
+#define DTX_VARIANT(name) "|" #name
+static const char attentions[] =
+#include "trainer/attn.inc"
+    ;
+static const char optimizers[] =
+#include "trainer/optim.inc"
+    ;
+static const char schedules[] =
+#include "parallel/schedules.inc"
+    ;
+#undef DTX_VARIANT
+
 #define FREE  DTX_OPT_FREE
 #define FIXED DTX_OPT_FIXED
 const struct dtx_opt_row dtx_train_options[] = {
@@ -19,7 +32,7 @@ const struct dtx_opt_row dtx_train_options[] = {
     {"model.head_dim", DTX_OPT_INT, "0", "0..1024", FIXED, "width of one map's head; 0: what fills model.width"},
     {"model.ffn", DTX_OPT_INT, "0", "0..10000000", FIXED, "hidden width of SwiGLU; 0: 8/3 of the width, rounded to 64"},
     {"model.vocab", DTX_OPT_INT, "8192", "1..16777216", FIXED, "vocabulary"},
-    {"model.attention", DTX_OPT_CHOICE, "diff", "diff|softmax", FIXED, "attention variant"},
+    {"model.attention", DTX_OPT_CHOICE, "diff", attentions + 1, FIXED, "attention variant"},
     {"model.tied", DTX_OPT_BOOL, "true", NULL, FIXED, "one matrix for embedding and head"},
     {"model.rope_theta", DTX_OPT_REAL, "10000", "1..1e12", FREE, "base of the rotary angles"},
     {"model.norm_eps", DTX_OPT_REAL, "1e-5", "0..1", FIXED, "epsilon of RMSNorm"},
@@ -31,10 +44,12 @@ const struct dtx_opt_row dtx_train_options[] = {
     {"train.micro_batch", DTX_OPT_INT, "0", "0..1000000", FREE,
      "sequences in one forward pass; 0: chosen (1, or more without pipeline)"},
     {"train.steps", DTX_OPT_INT, "100", "0..", FREE, "optimizer steps of the whole run"},
+    {"train.until", DTX_OPT_INT, "0", "0..", FREE,
+     "stop after this step, with everything saved; 0: go on to train.steps"},
     {"train.dtype", DTX_OPT_CHOICE, "f32", "f32|bf16|f64", FIXED,
      "activations; masters and sums are fp32 (f64: for tests)"},
     {"train.seed", DTX_OPT_INT, "1", "0..", FIXED, "seed of initial weights and of the data order"},
-    {"optim.name", DTX_OPT_CHOICE, "adamw", "adamw", FIXED, "optimizer"},
+    {"optim.name", DTX_OPT_CHOICE, "adamw", optimizers + 1, FIXED, "optimizer"},
     {"optim.beta1", DTX_OPT_REAL, "0.9", "0..1", FREE, "decay of the first moment"},
     {"optim.beta2", DTX_OPT_REAL, "0.95", "0..1", FREE, "decay of the second moment"},
     {"optim.eps", DTX_OPT_REAL, "1e-8", "0..1", FREE, "added to the root of the second moment"},
@@ -49,7 +64,7 @@ const struct dtx_opt_row dtx_train_options[] = {
     {"parallel.tp", DTX_OPT_INT, "1", "1..100000", FREE, "tensor ranks: heads, ffn columns and vocabulary are split"},
     {"parallel.pp", DTX_OPT_INT, "1", "1..100000", FREE, "pipeline stages"},
     {"parallel.dp", DTX_OPT_INT, "0", "0..1000000", FREE, "data ranks; 0: what is left of the ranks started"},
-    {"parallel.schedule", DTX_OPT_CHOICE, "1f1b", "gpipe|1f1b", FREE, "order of forward and backward in the pipeline"},
+    {"parallel.schedule", DTX_OPT_CHOICE, "1f1b", schedules + 1, FREE, "order of forward and backward in the pipeline"},
     {"data.train", DTX_OPT_TEXT, "", NULL, FREE, "token files: prefixes of .bin/.idx pairs, separated by commas"},
     {"data.heldout", DTX_OPT_REAL, "0.02", "0..0.9", FIXED,
      "share of each source's documents, the last ones, kept for evaluation"},
@@ -68,7 +83,6 @@ const struct dtx_opt_row dtx_train_options[] = {
      "threads of each rank; 0: the allowed cores shared by the node's ranks"},
     {"cpu.isa", DTX_OPT_CHOICE, "auto", "auto|plain|avx2|avx512|avx512_bf16", FREE,
      "highest instruction set used; all ranks take the lowest among them"},
-    {"comm.timeout", DTX_OPT_REAL, "600", "1..", FREE, "seconds after which a rank that waits for another gives up"},
     {"log.peak_seconds", DTX_OPT_REAL, "0.5", "0..60", FREE, "measure the GEMM peak so long at start; 0: not at all"},
     {"log.progress", DTX_OPT_CHOICE, "auto", "auto|live|plain", FREE,
      "one live line, or plain lines; auto: live on a terminal"},
@@ -196,6 +210,19 @@ static void read_batch(struct dtx_opt *opt, struct dtx_engine_config *c)
         b->micro_batches = 1;
 }
 
+/* Contradictions between options of the run itself. */
+static void check_run(struct dtx_opt *opt)
+{
+    int64_t warmup = dtx_opt_int(opt, "lr.warmup"), steps = dtx_opt_int(opt, "train.steps");
+    if (warmup > 0 && warmup >= steps)
+        dtx_opt_fault(opt, "lr.warmup %lld is not below train.steps %lld: the peak would never be left",
+                      (long long)warmup, (long long)steps);
+    if (dtx_opt_real(opt, "lr.min") > dtx_opt_real(opt, "lr.peak"))
+        dtx_opt_fault(opt, "lr.min %g is above lr.peak %g", dtx_opt_real(opt, "lr.min"), dtx_opt_real(opt, "lr.peak"));
+    if (dtx_opt_bool(opt, "data.doc_reset") && dtx_opt_int(opt, "data.separator") < 0)
+        dtx_opt_fault(opt, "data.doc_reset needs data.separator, the id of the token that ends a document");
+}
+
 void dtx_engine_config_read(struct dtx_opt *opt, int world_size, struct dtx_engine_config *out)
 {
     memset(out, 0, sizeof *out);
@@ -203,6 +230,7 @@ void dtx_engine_config_read(struct dtx_opt *opt, int world_size, struct dtx_engi
     check_model(opt, &out->model);
     read_mesh(opt, world_size, out);
     read_batch(opt, out);
+    check_run(opt);
     dtx_dtype_parse(dtx_opt_text(opt, "train.dtype"), &out->dtype);
     out->seed = dtx_opt_int(opt, "train.seed");
     out->optim = (struct dtx_optim_config){.variant = dtx_optim_find(dtx_opt_text(opt, "optim.name")),

@@ -33,7 +33,9 @@ struct loop {
     int32_t *tokens, *targets;     /* [sequences · length] */
     double *lambda;                /* [layers] */
     double peak;                   /* FLOP/s of all ranks */
+    size_t memory_bytes;           /* the fullest rank's */
     int64_t step, steps, saved_step, tokens_seen;
+    int64_t end; /* last step of this call: train.until or the run's last */
     int skipped_in_a_row;
     double best_heldout;
     int stop_signal; /* the one that the lowest rank with any was sent; 0: go on */
@@ -47,7 +49,9 @@ static bool root(const struct loop *l)
 static void set_lr(struct loop *l)
 {
     struct dtx_opt *opt = l->s->opt;
+    int64_t until = dtx_opt_int(opt, "train.until");
     l->steps = dtx_opt_int(opt, "train.steps");
+    l->end = until > 0 ? dtx_min64(until, l->steps) : l->steps;
     l->lr = (struct dtx_lr){.variant = dtx_lr_find(dtx_opt_text(opt, "lr.schedule")),
                             .peak = dtx_opt_real(opt, "lr.peak"),
                             .min = dtx_opt_real(opt, "lr.min"),
@@ -133,22 +137,28 @@ static enum dtx_status open_run_folder(struct loop *l)
                              dtx_opt_int(s->opt, "log.every"), &l->progress);
 }
 
-/* GEMM peak of all ranks together, measured at once on all. */
-static enum dtx_status measure_peak(struct loop *l)
+/* GEMM peak of all ranks together, measured at once on all; memory of the fullest rank. */
+static enum dtx_status measure_ranks(struct loop *l)
 {
     struct dtx_session *s = l->s;
-    double seconds = dtx_opt_real(s->opt, "log.peak_seconds"), mine = 0;
-    if (seconds <= 0)
-        return DTX_OK;
+    double seconds = dtx_opt_real(s->opt, "log.peak_seconds");
+    struct {
+        double peak;
+        size_t memory;
+    } mine = {0, s->backend->peak_bytes}, *all;
+    void *p;
     DTX_TRY(l->ctx, dtx_comm_barrier(s->world));
-    enum dtx_status status = dtx_peak_measure(l->ctx, s->backend, s->config.dtype, seconds, &mine);
+    enum dtx_status status =
+        seconds > 0 ? dtx_peak_measure(l->ctx, s->backend, s->config.dtype, seconds, &mine.peak) : DTX_OK;
     DTX_TRY(l->ctx, dtx_comm_agree(s->world, status));
-    void *all;
-    DTX_TRY(l->ctx, dtx_mem_alloc(l->ctx, s->world->size, sizeof mine, &all));
+    DTX_TRY(l->ctx, dtx_mem_alloc(l->ctx, s->world->size, sizeof mine, &p));
+    all = p;
     status = dtx_comm_gather_bytes(s->world, &mine, sizeof mine, all);
-    for (int r = 0; r < s->world->size; r++)
-        l->peak += ((double *)all)[r];
-    dtx_mem_free(all);
+    for (int r = 0; r < s->world->size && status == DTX_OK; r++) {
+        l->peak += all[r].peak;
+        l->memory_bytes = all[r].memory > l->memory_bytes ? all[r].memory : l->memory_bytes;
+    }
+    dtx_mem_free(p);
     return status;
 }
 
@@ -185,7 +195,7 @@ static enum dtx_status open_loop(struct loop *l)
     }
     DTX_TRY(l->ctx, dtx_comm_agree(s->world, open_data(l)));
     DTX_TRY(l->ctx, dtx_comm_agree(s->world, root(l) ? open_run_folder(l) : DTX_OK));
-    DTX_TRY(l->ctx, measure_peak(l));
+    DTX_TRY(l->ctx, measure_ranks(l));
     if (root(l))
         describe(l);
     return DTX_OK;
@@ -254,12 +264,14 @@ static enum dtx_status save(struct loop *l)
         status = dtx_comm_agree(s->world, status);
     if (status == DTX_OK) {
         l->saved_step = l->step;
+        if (root(l))
+            dtx_run_status_write(l->ctx, s->run_dir, "running", l->step, l->steps, DTX_OK, "");
         return DTX_OK;
     }
     if (root(l))
         dtx_log(l->ctx, DTX_LOG_WARN, "checkpoint of step %lld was not saved: %s", (long long)l->step,
                 l->ctx->error.text);
-    bool last = l->step == l->steps || l->stop_signal != 0;
+    bool last = l->step == l->end || l->stop_signal != 0;
     if (!last)
         dtx_error_clear(l->ctx);
     return last ? status : DTX_OK; /* with nothing left to train, a lost state is a failure */
@@ -287,7 +299,7 @@ static enum dtx_status report(struct loop *l, const struct dtx_step_result *resu
                                      .peak_flops = l->peak,
                                      .lambda = l->lambda,
                                      .n_lambda = n_lambda,
-                                     .memory_bytes = l->s->backend->peak_bytes,
+                                     .memory_bytes = l->memory_bytes,
                                      .skipped = result->skipped};
     if (dtx_metrics_write(l->ctx, l->metrics, &record) != DTX_OK) {
         dtx_progress_clear(l->progress);
@@ -302,7 +314,7 @@ static enum dtx_status evaluate(struct loop *l, double *heldout)
 {
     int64_t every = dtx_opt_int(l->s->opt, "eval.every"), targets;
     *heldout = NAN;
-    if (!l->heldout || !(l->step == l->steps || (every > 0 && l->step % every == 0)))
+    if (!l->heldout || !(l->step == l->end || (every > 0 && l->step % every == 0)))
         return DTX_OK;
     DTX_TRY(l->ctx, dtx_heldout_loss(l->heldout, dtx_opt_int(l->s->opt, "eval.samples"), heldout, &targets));
     if (!(l->best_heldout <= *heldout))
@@ -334,7 +346,7 @@ static enum dtx_status one_step(struct loop *l)
     DTX_TRY(l->ctx, agree_to_stop(l));
     int64_t every = dtx_opt_int(l->s->opt, "checkpoint.every");
     bool due = every > 0 && l->step % every == 0 && !result.skipped;
-    if (due || l->stop_signal != 0 || l->step == l->steps)
+    if (due || l->stop_signal != 0 || l->step == l->end)
         return save(l);
     return DTX_OK;
 }
@@ -344,12 +356,12 @@ static enum dtx_status run(struct loop *l)
     DTX_TRY(l->ctx, open_loop(l));
     if (root(l))
         dtx_run_status_write(l->ctx, l->s->run_dir, "running", l->step, l->steps, DTX_OK, "");
-    if (l->step >= l->steps && root(l))
-        dtx_log(l->ctx, DTX_LOG_INFO, "nothing to do: step %lld of %lld is reached (train.steps)", (long long)l->step,
-                (long long)l->steps);
-    while (l->step < l->steps && l->stop_signal == 0)
+    if (l->step >= l->end && root(l))
+        dtx_log(l->ctx, DTX_LOG_INFO, "nothing to do: step %lld is reached (train.steps %lld, train.until %lld)",
+                (long long)l->end, (long long)l->steps, (long long)dtx_opt_int(l->s->opt, "train.until"));
+    while (l->step < l->end && l->stop_signal == 0)
         DTX_TRY(l->ctx, one_step(l));
-    return l->stop_signal != 0 && l->step < l->steps ? DTX_E_REQUEUE : DTX_OK;
+    return l->stop_signal != 0 && l->step < l->end ? DTX_E_REQUEUE : DTX_OK;
 }
 
 enum dtx_status dtx_loop_run(struct dtx_session *session)

@@ -156,7 +156,7 @@ static enum dtx_status resolve_options(struct dtx_session *s, const struct dtx_s
     return share_options(s, command);
 }
 
-/* Cores of this rank: its own binding where the launcher set one, else an equal share of the node's. */
+/* cpu.threads, or what this rank may use beside the others of its node. */
 static enum dtx_status choose_threads(struct dtx_session *s, int *threads)
 {
     struct dtx_host host;
@@ -170,9 +170,7 @@ static enum dtx_status choose_threads(struct dtx_session *s, int *threads)
         here += strncmp((char *)names + (size_t)r * sizeof s->ctx->host, s->ctx->host, sizeof s->ctx->host) == 0;
     dtx_mem_free(names);
     DTX_TRY(s->ctx, status);
-    bool bound = host.cores_affinity < host.cores_online;
-    int share = bound ? host.cores_allowed : host.cores_allowed / here;
-    *threads = wanted > 0 ? (int)wanted : share > 1 ? share : 1;
+    *threads = wanted > 0 ? (int)wanted : dtx_host_threads(&host, here);
     return DTX_OK;
 }
 

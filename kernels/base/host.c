@@ -9,6 +9,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "kernels/base/mutant.h"
+
 enum { PATH_LENGTH = 4096, LINE_LENGTH = 8192 };
 
 /* The first line of folder/name without its newline; false when it cannot be read. */
@@ -123,7 +125,7 @@ static void apply_group(struct dtx_host *host, const char *mount, char *path, bo
             (host->memory_limit_bytes == 0 || limit < host->memory_limit_bytes))
             host->memory_limit_bytes = limit;
         char *slash = strrchr(path, '/');
-        if (!slash)
+        if (!slash || DTX_MUTANT(host_parent_limits_ignored))
             return;
         *slash = '\0';
     }

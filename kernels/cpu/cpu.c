@@ -171,6 +171,7 @@ enum dtx_status dtx_cpu_open(struct dtx_ctx *ctx, int threads, int isa, struct d
         return status;
     }
     cpu->loops = loops_of(isa);
+    cpu->wide_loops = loops_of(isa < DTX_ISA_AVX512 ? isa : DTX_ISA_AVX512);
     cpu->backend = (struct dtx_backend){.name = "cpu",
                                         .ctx = ctx,
                                         .memory = &memory_table,

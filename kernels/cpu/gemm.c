@@ -1,8 +1,9 @@
 /*
  * matmul. f32, and bf16 where the processor multiplies it, go through oneDNN; f64 and the rest through gemm_loops.h.
  *
- * C is cut into fixed blocks of ROWS × COLUMNS; each is one oneDNN product over the whole k, planned for one thread. So
- * no bit depends on the number of threads. Primitives are slow to make and kept by shape.
+ * C is cut into fixed blocks of ROWS × COLUMNS and k into fixed pieces of DEPTH, added in order; each is one oneDNN
+ * product planned for one thread. So no bit depends on the number of threads. Primitives are slow to make and kept by
+ * shape.
  */
 #include <omp.h>
 #include <oneapi/dnnl/dnnl.h>
@@ -11,7 +12,7 @@
 
 #include "kernels/cpu/impl.h"
 
-enum { ROWS = 512, COLUMNS = 1024, DIRECT_UNITS = 4 };
+enum { ROWS = 256, COLUMNS = 1024, DEPTH = 4096, DIRECT_UNITS = 4 };
 
 /* Everything that a primitive depends on. No padding: compared as bytes. */
 struct product_key {
@@ -202,13 +203,15 @@ static enum dtx_status product_find(struct dtx_ctx *ctx, struct dtx_cpu_products
     return DTX_OK;
 }
 
+enum { TAIL_ROWS = 1, TAIL_COLUMNS = 2, TAIL_DEPTH = 4, LATER_DEPTH = 8 };
+
 /* How one call is carried out. */
 struct plan {
     int64_t m, n, k;
     bool library; /* oneDNN */
     bool staged;  /* the product goes to a master buffer in work first: scale, or bf16 results of the plain loops */
     bool accumulate;
-    int64_t product[4]; /* by tail of rows and tail of columns */
+    int64_t product[16]; /* by bits: tail of rows, tail of columns, tail of k, not the first piece of k */
     size_t scratch_bytes, stage_bytes;
 };
 
@@ -221,18 +224,19 @@ static enum dtx_status make_plan(struct dtx_queue *queue, const struct dtx_matmu
                           .n = args->b.dim[args->transpose_b ? 0 : 1]};
     plan->library = plan->m && plan->n && plan->k &&
                     (act == DTX_F32 || (act == DTX_BF16 && queue->backend->isa == DTX_ISA_AVX512_BF16));
-    plan->staged = args->scale.data || (!plan->library && args->c.dtype != master);
+    plan->staged = args->scale.data || (args->c.dtype != master && (!plan->library || plan->k > DEPTH));
     plan->accumulate = args->accumulate && !plan->staged;
     plan->stage_bytes = plan->staged ? (size_t)(plan->m * plan->n) * dtx_dtype_bytes(master) : 0;
     plan->stage_bytes = (plan->stage_bytes + 63) / 64 * 64;
-    for (int tail = 0; plan->library && tail < 4; tail++) {
-        int64_t rows = tail & 1 ? plan->m % ROWS : dtx_min64(plan->m, ROWS);
-        int64_t columns = tail & 2 ? plan->n % COLUMNS : dtx_min64(plan->n, COLUMNS);
-        if (!rows || !columns)
+    for (int tail = 0; plan->library && tail < 16; tail++) {
+        int64_t rows = tail & TAIL_ROWS ? plan->m % ROWS : dtx_min64(plan->m, ROWS);
+        int64_t columns = tail & TAIL_COLUMNS ? plan->n % COLUMNS : dtx_min64(plan->n, COLUMNS);
+        int64_t depth = tail & TAIL_DEPTH ? plan->k % DEPTH : dtx_min64(plan->k, DEPTH);
+        if (!rows || !columns || !depth || (tail & LATER_DEPTH && plan->k <= DEPTH))
             continue;
         struct product_key key = {.m = rows,
                                   .n = columns,
-                                  .k = plan->k,
+                                  .k = depth,
                                   .lda = args->transpose_a ? plan->m : plan->k,
                                   .ldb = args->transpose_b ? plan->k : plan->n,
                                   .ldc = plan->n,
@@ -240,7 +244,7 @@ static enum dtx_status make_plan(struct dtx_queue *queue, const struct dtx_matmu
                                   .c = plan->staged ? master : args->c.dtype,
                                   .transpose_a = args->transpose_a,
                                   .transpose_b = args->transpose_b,
-                                  .accumulate = plan->accumulate};
+                                  .accumulate = plan->accumulate || tail & LATER_DEPTH};
         DTX_TRY(queue->backend->ctx, product_find(queue->backend->ctx, cpu->products, &key, &plan->product[tail]));
         size_t bytes = cpu->products->table[plan->product[tail]].scratch_bytes;
         plan->scratch_bytes = bytes > plan->scratch_bytes ? bytes : plan->scratch_bytes;
@@ -256,23 +260,31 @@ size_t dtx_cpu_matmul_work_bytes(struct dtx_queue *queue, const struct dtx_matmu
     return plan.stage_bytes + plan.scratch_bytes * (size_t)queue->backend->threads;
 }
 
+/* The block of c whose first element is [i, j], all pieces of k in order. */
 static dnnl_status_t run_block(struct dtx_cpu *cpu, const struct dtx_matmul_args *args, const struct plan *plan,
                                char *c, size_t c_bytes, char *scratch, int64_t i, int64_t j, int thread)
 {
-    int tail = (i + ROWS > plan->m && plan->m > ROWS ? 1 : 0) | (j + COLUMNS > plan->n && plan->n > COLUMNS ? 2 : 0);
-    struct product *p = &cpu->products->table[plan->product[tail]];
     size_t bytes = dtx_dtype_bytes(args->a.dtype);
-    char *a = (char *)args->a.data + (size_t)(args->transpose_a ? i : i * plan->k) * bytes;
-    char *b = (char *)args->b.data + (size_t)(args->transpose_b ? j * plan->k : j) * bytes;
-    dnnl_memory_set_data_handle(p->a[thread], a);
-    dnnl_memory_set_data_handle(p->b[thread], b);
-    dnnl_memory_set_data_handle(p->c[thread], c + (size_t)(i * plan->n + j) * c_bytes);
-    dnnl_memory_set_data_handle(p->scratch[thread], scratch + (size_t)thread * plan->scratch_bytes);
-    const dnnl_exec_arg_t list[] = {{DNNL_ARG_SRC, p->a[thread]},
-                                    {DNNL_ARG_WEIGHTS, p->b[thread]},
-                                    {DNNL_ARG_DST, p->c[thread]},
-                                    {DNNL_ARG_SCRATCHPAD, p->scratch[thread]}};
-    return dnnl_primitive_execute(p->primitive, cpu->products->streams[thread], 4, list);
+    int block = (plan->m > ROWS && i + ROWS > plan->m ? TAIL_ROWS : 0) |
+                (plan->n > COLUMNS && j + COLUMNS > plan->n ? TAIL_COLUMNS : 0);
+    dnnl_status_t status = dnnl_success;
+    for (int64_t k = 0; k < plan->k && status == dnnl_success; k += DEPTH) {
+        int piece = (plan->k > DEPTH && k + DEPTH > plan->k ? TAIL_DEPTH : 0) |
+                    (k && !DTX_MUTANT(matmul_piece_overwrites) ? LATER_DEPTH : 0);
+        struct product *p = &cpu->products->table[plan->product[block | piece]];
+        int64_t a_at = args->transpose_a ? k * plan->m + i : i * plan->k + k;
+        int64_t b_at = args->transpose_b ? j * plan->k + k : k * plan->n + j;
+        dnnl_memory_set_data_handle(p->a[thread], (char *)args->a.data + (size_t)a_at * bytes);
+        dnnl_memory_set_data_handle(p->b[thread], (char *)args->b.data + (size_t)b_at * bytes);
+        dnnl_memory_set_data_handle(p->c[thread], c + (size_t)(i * plan->n + j) * c_bytes);
+        dnnl_memory_set_data_handle(p->scratch[thread], scratch + (size_t)thread * plan->scratch_bytes);
+        const dnnl_exec_arg_t list[] = {{DNNL_ARG_SRC, p->a[thread]},
+                                        {DNNL_ARG_WEIGHTS, p->b[thread]},
+                                        {DNNL_ARG_DST, p->c[thread]},
+                                        {DNNL_ARG_SCRATCHPAD, p->scratch[thread]}};
+        status = dnnl_primitive_execute(p->primitive, cpu->products->streams[thread], 4, list);
+    }
+    return status;
 }
 
 static enum dtx_status run_library(struct dtx_queue *queue, const struct dtx_matmul_args *args, const struct plan *plan,
@@ -283,6 +295,9 @@ static enum dtx_status run_library(struct dtx_queue *queue, const struct dtx_mat
     char *scratch = plan->scratch_bytes ? (char *)args->work.data + plan->stage_bytes : NULL;
     int threads = (int)dtx_min64(queue->backend->threads, blocks);
     dnnl_status_t failed = dnnl_success;
+    /* Outside a parallel region oneDNN would take as many threads as OpenMP allows, whatever the plan. */
+    int openmp_threads = omp_get_max_threads();
+    omp_set_num_threads(1);
 #pragma omp parallel for num_threads(threads) schedule(dynamic, 1) if (threads > 1)
     for (int64_t block = 0; block < blocks; block++) {
         dnnl_status_t status = run_block(cpu, args, plan, c, dtx_dtype_bytes(c_dtype), scratch,
@@ -292,6 +307,7 @@ static enum dtx_status run_library(struct dtx_queue *queue, const struct dtx_mat
             failed = status;
         }
     }
+    omp_set_num_threads(openmp_threads);
     return dnnl_check(queue->backend->ctx, failed, "dnnl_primitive_execute");
 }
 

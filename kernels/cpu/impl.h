@@ -12,6 +12,7 @@ struct dtx_cpu_products; /* oneDNN's products by shape: gemm.c */
 struct dtx_cpu {
     struct dtx_backend backend;
     const struct dtx_cpu_loops *loops;
+    const struct dtx_cpu_loops *wide_loops; /* the same, but bf16 is always widened to fp32 before products */
     struct dtx_cpu_products *products;
 };
 

@@ -30,6 +30,10 @@ enum { DTX_CPU_ACTS = 3 }; /* DTX_F64, DTX_F32, DTX_BF16: indices of the rows be
     X(attn_fwd)                                                                                                        \
     X(attn_dots)                                                                                                       \
     X(attn_bwd_q)                                                                                                      \
+    X(attn_pack)                                                                                                       \
+    X(attn_tiles_fwd)                                                                                                  \
+    X(attn_tiles_bwd)                                                                                                  \
+    X(attn_tiles_dq)                                                                                                   \
     X(attn_bwd_kv)                                                                                                     \
     X(xent_max)                                                                                                        \
     X(xent_sum)                                                                                                        \

@@ -1,4 +1,4 @@
-/* All families for one activation dtype: included with ACT and MST defined. */
+/* All families for one activation dtype: included with ACT, MST and PAIRS (attn_tiles.h) defined. */
 #include "kernels/cpu/gemm_loops.h"
 #include "kernels/cpu/reduce_loops.h"
 #include "kernels/cpu/embed_loops.h"
@@ -6,5 +6,8 @@
 #include "kernels/cpu/rope_loops.h"
 #include "kernels/cpu/ffn_loops.h"
 #include "kernels/cpu/attn_loops.h"
+#include "kernels/cpu/attn_tiles.h"
+#include "kernels/cpu/attn_tiles_fwd.h"
+#include "kernels/cpu/attn_tiles_bwd.h"
 #include "kernels/cpu/xent_loops.h"
 #include "kernels/cpu/optim_loops.h"

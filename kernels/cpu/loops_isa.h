@@ -1,12 +1,15 @@
 /* All loops for one instruction set: included by loops_<isa>.c with DTX_CPU_TABLE, the table's name, defined. */
+#include <omp.h>
+
 #include "kernels/base/mem.h"
 #include "kernels/base/mutant.h"
 #include "kernels/cpu/attn.h"
 #include "kernels/cpu/loops.h"
 #include "kernels/cpu/simd.h"
 
-#define ACT f64
-#define MST f64
+#define ACT   f64
+#define MST   f64
+#define PAIRS 0
 #include "kernels/cpu/loops_act.h"
 #undef ACT
 #undef MST
@@ -15,6 +18,10 @@
 #include "kernels/cpu/loops_act.h"
 #undef ACT
 #define ACT bf16
+#if defined(__AVX512BF16__)
+#undef PAIRS
+#define PAIRS 1
+#endif
 #include "kernels/cpu/loops_act.h"
 #undef ACT
 #undef MST

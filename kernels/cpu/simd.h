@@ -227,6 +227,63 @@ INLINE vec_f64 exp_f64(vec_f64 x)
     return x;
 }
 
+/* eˣ for x ≤ 0 (−inf too): no check for overflow. NaN stays. */
+INLINE vec_f32 expneg_f32(vec_f32 x)
+{
+#if defined(__AVX512F__)
+    __m512 y = _mm512_max_ps(_mm512_set1_ps(-104.0f), (__m512)x); /* NaN comes from the second operand */
+    __m512 n = _mm512_roundscale_ps(_mm512_mul_ps(y, _mm512_set1_ps(1.44269504088896341f)), 0);
+    vec_f32 r = (vec_f32)_mm512_fnmadd_ps(n, _mm512_set1_ps(0.693359375f), y);
+    r = (vec_f32)_mm512_fnmadd_ps(n, _mm512_set1_ps(-2.12194440e-4f), (__m512)r);
+    vec_f32 p = splat_f32(1.9875691500e-4f);
+    p = p * r + 1.3981999507e-3f;
+    p = p * r + 8.3334519073e-3f;
+    p = p * r + 4.1665795894e-2f;
+    p = p * r + 1.6666665459e-1f;
+    p = p * r + 5.0000001201e-1f;
+    p = p * (r * r) + r + 1.0f;
+    return (vec_f32)_mm512_scalef_ps((__m512)p, n);
+#else
+    return exp_f32(x);
+#endif
+}
+INLINE vec_f64 expneg_f64(vec_f64 x)
+{
+    return exp_f64(x);
+}
+/* All lanes *p, bit for bit. */
+INLINE vec_f32 repeat_f32(const float *p)
+{
+#if defined(__AVX512F__)
+    return (vec_f32)_mm512_set1_ps(*p);
+#else
+    return splat_f32(*p);
+#endif
+}
+INLINE vec_f64 repeat_f64(const double *p)
+{
+    return splat_f64(*p);
+}
+/* The largest lane. */
+INLINE float top_f32(vec_f32 v)
+{
+#if defined(__AVX512F__)
+    return _mm512_reduce_max_ps((__m512)v);
+#else
+    float top = v[0];
+    for (int i = 1; i < lanes_f32; i++)
+        top = v[i] > top ? v[i] : top;
+    return top;
+#endif
+}
+INLINE double top_f64(vec_f64 v)
+{
+    double top = v[0];
+    for (int i = 1; i < lanes_f64; i++)
+        top = v[i] > top ? v[i] : top;
+    return top;
+}
+
 /* Pairs (2i, 2i+1) of lanes: the even or the odd one twice, the two swapped; −s, s, −s, s, … */
 #if DTX_VECTOR_BYTES == 64
 #define LANES_f32(a, b)                                                                                                \

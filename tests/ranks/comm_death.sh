@@ -11,7 +11,7 @@ fault() { echo "$mode: $*"; cat "$out/log"; failed=1; }
 # The name of a copy of its own, so that processes left behind can be counted.
 copy=$out/finish.$$
 cp "$program" "$copy"
-for mode in together all busy killed; do
+for mode in together all busy killed requeue; do
     begin=$(date +%s)
     timeout -s KILL 40 mpirun -n 4 "$copy" "$mode" >"$out/log" 2>&1
     code=$?
@@ -34,10 +34,18 @@ for mode in together all busy killed; do
         grep -q "^dtx: error on rank 0 (.*): no such key 'trian.steps' (4 of 4 ranks failed)" "$out/log" ||
             fault "no report for all ranks"
         ;;
+    requeue)
+        [ "$reports" -eq 0 ] || fault "$reports reports"
+        ! grep -q MPI_ABORT "$out/log" || fault "the slow rank was aborted"
+        ;;
     killed)
         grep -qi 'rank 2 .*signal 9' "$out/log" || fault "mpirun does not name the killed rank"
         ;;
     esac
-    [ "$mode" = killed ] || [ "$code" -eq 78 ] || fault "exit code $code, not 78"
+    case $mode in
+    killed) ;;
+    requeue) [ "$code" -eq 75 ] || fault "exit code $code, not 75" ;;
+    *) [ "$code" -eq 78 ] || fault "exit code $code, not 78" ;;
+    esac
 done
 exit "$failed"

@@ -19,6 +19,11 @@ static enum dtx_status work(struct dtx_ctx *ctx, struct dtx_comm *world, const c
         DTX_TRY(ctx, dtx_comm_all_reduce_sum(world, NULL, &t));
     if (strcmp(mode, "all") == 0)
         return dtx_fail(ctx, DTX_E_CONFIG, "no such key 'trian.steps'");
+    if (strcmp(mode, "requeue") == 0) {
+        if (world->rank == 2)
+            dtx_clock_sleep(DTX_COMM_GRACE + 1.5);
+        return DTX_E_REQUEUE;
+    }
     if (world->rank == 2 && strcmp(mode, "killed") == 0)
         raise(SIGKILL);
     if (world->rank == 2 && mode[0])
@@ -39,7 +44,7 @@ int main(int argc, char **argv)
         return 1;
     }
     enum dtx_status status = work(&ctx, world, argc > 1 ? argv[1] : "");
-    status = dtx_comm_finish(world, status, 1);
+    status = dtx_comm_finish(world, status, DTX_COMM_GRACE);
     /* As in main.c: what was not printed yet. */
     if (ctx.error.status != DTX_OK)
         dtx_error_print(&ctx);

@@ -63,6 +63,7 @@ expect 78 "--out PREFIX" "$DTX" tokenize --tokenizer a.json text.txt
 expect 78 "split" "$DTX" tokenize --tokenizer a.json --out x --split word text.txt
 expect 78 "<|end|>" "$DTX" tokenize --tokenizer a.json --out x --separator '<|end|>' text.txt
 expect 78 "frobnicate" "$DTX" data frobnicate x
+expect 1 "no/folder.json" "$DTX" tokenizer train --out no/folder.json text.txt
 expect 1 "nothing.txt" "$DTX" tokenize --tokenizer a.json --out x text.txt nothing.txt
 expect 1 "nothing.json" "$DTX" tokenize --tokenizer nothing.json --out x text.txt
 expect 1 "Is a directory" "$DTX" tokenize --tokenizer a.json --out x .

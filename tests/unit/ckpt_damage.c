@@ -160,6 +160,31 @@ static void test_files(void **unused)
     finish(&run);
 }
 
+/* Loading alone, without a search before it, sees a damaged box; one that it does not need it does not read. */
+static void test_load(void **unused)
+{
+    (void)unused;
+    struct run run;
+    struct ckpt_state state = {0};
+    struct dtx_ckpt_index index;
+    char path[512], folder[300];
+    start(&run);
+    assert_int_equal(save(&run, 1, 0), DTX_OK);
+    snprintf(folder, sizeof folder, "%s/step-00000001", run.dir);
+    assert_int_equal(dtx_ckpt_index_read(&run.ctx, folder, &index), DTX_OK);
+    ckpt_state_add(&state, (struct ckpt_mesh){1, 1, 1}, 0, 1);
+    int64_t first;
+    assert_int_equal(dtx_ckpt_lookup(index.entries, index.n, state.items[1].name, &first), 1);
+    file_of(&run, 1, "shard-00000.h5", path);
+    flip(path, index.entries[first].offset + index.entries[first].bytes - 1);
+    assert_int_equal(dtx_ckpt_load(&run.ctx, run.self, folder, state.items, 1), DTX_OK);
+    assert_int_equal(dtx_ckpt_load(&run.ctx, run.self, folder, state.items, 5), DTX_E_FORMAT);
+    expect_text(&run, "shard-00000.h5 is damaged: the checksum of /model/layers.00.attn.q differs");
+    dtx_ckpt_index_free(&index);
+    ckpt_state_free(&state);
+    finish(&run);
+}
+
 /* A checkpoint of a later format is refused by its number, not passed over. */
 static void test_newer(void **unused)
 {
@@ -321,8 +346,16 @@ static void test_tables(void **unused)
             fail_msg("fault %d is not seen", fault);
         dtx_error_clear(&run.ctx);
     }
-    /* 1,000 writers, at most 256 shards, neighbours together, all within one of each other */
+    finish(&run);
+}
+
+/* 1,000 writers, at most 256 shards: neighbours together, in equal groups. */
+static void test_shards(void **unused)
+{
+    (void)unused;
+    struct run run;
     void *memory;
+    start(&run);
     static int shard_of_rank[1000], members[256];
     assert_int_equal(dtx_mem_alloc(&run.ctx, 1000, sizeof(struct dtx_ckpt_entry), &memory), DTX_OK);
     struct dtx_ckpt_entry *many = memory;
@@ -336,7 +369,13 @@ static void test_tables(void **unused)
     for (int shard = 0; shard < 250; shard++)
         assert_int_equal(members[shard], 4);
     dtx_mem_free(many);
-    /* pieces: every element once, none longer than the limit where a row allows it */
+    finish(&run);
+}
+
+/* Every element once, no piece longer than the limit unless it is one element. */
+static void test_pieces(void **unused)
+{
+    (void)unused;
     struct dtx_box box = {.global = {10, 20, 30}, .local = {1, 2, 3}, .extent = {3, 4, 5}}, piece;
     for (int64_t limit = 1; limit < 300; limit++) {
         int64_t covered = 0, n = dtx_ckpt_pieces(&box, 3, 4, limit);
@@ -353,13 +392,13 @@ static void test_tables(void **unused)
         }
         assert_int_equal(covered, 60);
     }
-    finish(&run);
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_bits),   cmocka_unit_test(test_files),
-                                       cmocka_unit_test(test_newer),  cmocka_unit_test(test_order),
-                                       cmocka_unit_test(test_tables), cmocka_unit_test(test_bad_folder)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_bits),   cmocka_unit_test(test_files),  cmocka_unit_test(test_newer),
+        cmocka_unit_test(test_load),   cmocka_unit_test(test_order),  cmocka_unit_test(test_tables),
+        cmocka_unit_test(test_shards), cmocka_unit_test(test_pieces), cmocka_unit_test(test_bad_folder)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -227,6 +227,29 @@ static void test_virtual(void **unused)
     ckpt_temp_remove(other);
 }
 
+/* A checkpoint of format 1, written once and kept: loads for ever. */
+static void test_golden(void **unused)
+{
+    (void)unused;
+    struct dtx_ctx ctx;
+    struct dtx_comm *self;
+    struct dtx_ckpt_meta meta;
+    char path[4096], found[4096];
+    const char *source = getenv("DTX_SOURCE");
+    if (!source)
+        skip();
+    snprintf(path, sizeof path, "%s/tests/golden/checkpoint_format_1", source);
+    dtx_ctx_init(&ctx);
+    assert_int_equal(dtx_comm_self(&ctx, &self), DTX_OK);
+    assert_int_equal(dtx_ckpt_find(&ctx, self, NULL, path, found, sizeof found), DTX_OK);
+    assert_int_equal(dtx_ckpt_load_meta(&ctx, self, path, &meta), DTX_OK);
+    assert_true(meta.step == 1000 && meta.tokens == 1000003000 && meta.seed == 0xfedcba9876543210u);
+    assert_string_equal(meta.config, "model.width: 6\nparallel.tp: 2\n");
+    dtx_mem_free(meta.config);
+    load_mesh(&ctx, self, path, meshes[10], 7);
+    dtx_comm_free(self);
+}
+
 int main(int argc, char **argv)
 {
     if (argc == 5 && strcmp(argv[1], "make") == 0) {
@@ -246,6 +269,7 @@ int main(int argc, char **argv)
         return 0;
     }
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_pairs), cmocka_unit_test(test_meta),
-                                       cmocka_unit_test(test_refusals), cmocka_unit_test(test_virtual)};
+                                       cmocka_unit_test(test_refusals), cmocka_unit_test(test_virtual),
+                                       cmocka_unit_test(test_golden)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -326,6 +326,26 @@ static void a_second_writer_is_refused(void **state)
                "no/such/folder.bin", NULL);
 }
 
+/* When the data cannot get its name, no index may stand there as if it had. */
+static void a_failed_publication_leaves_no_index(void **state)
+{
+    struct data_fixture *f = *state;
+    static const int64_t length = 3;
+    struct dtx_tokenwriter *w;
+    data_make_tokens(f, data_path(f, "w"), 10, &length, 1);
+    assert_int_equal(remove(data_path(f, "w.bin")), 0);
+    assert_int_equal(mkdir(data_path(f, "w.bin"), 0777), 0);
+    data_ok(f, dtx_tokenwriter_create(&f->ctx, data_path(f, "w"), 10, 0, &w));
+    data_ok(f, dtx_tokenwriter_end(&f->ctx, w));
+    data_fails(f, dtx_tokenwriter_publish(&f->ctx, w), DTX_E_IO, "cannot rename", "w.bin", NULL);
+    assert_int_equal(access(data_path(f, "w.idx"), F_OK), -1);
+    assert_int_equal(access(data_path(f, "w.idx.partial"), F_OK), -1);
+    data_ok(f, dtx_tokenwriter_create(&f->ctx, data_path(f, "w"), 10, 0, &w));
+    const int32_t id = 1;
+    data_ok(f, dtx_tokenwriter_add(&f->ctx, w, &id, 1));
+    data_fails(f, dtx_tokenwriter_publish(&f->ctx, w), DTX_E_INTERNAL, "inside a document", NULL);
+}
+
 /* CASES 14: 2^40 tokens of two bytes each, in a file that takes no disk. */
 static void offsets_beyond_two_terabytes(void **state)
 {
@@ -422,6 +442,7 @@ int main(void)
         DATA_TEST(splits_long_documents),
         DATA_TEST(empty_corpora_are_files_too),
         DATA_TEST(a_second_writer_is_refused),
+        DATA_TEST(a_failed_publication_leaves_no_index),
         DATA_TEST(offsets_beyond_two_terabytes),
         DATA_TEST(survives_damage),
     };
