@@ -88,6 +88,8 @@ static enum dtx_status open_data(struct loop *l)
     l->targets = l->tokens + n;
     DTX_TRY(l->ctx, dtx_mem_alloc(l->ctx, s->config.model.layers, sizeof *l->lambda, &p));
     l->lambda = p;
+    if (!*config.paths)
+        return dtx_fail(l->ctx, DTX_E_CONFIG, "data.train is not set: give the prefix of a pair of token files");
     DTX_TRY(l->ctx, dtx_stream_open(l->ctx, &config, &l->stream));
     DTX_TRY(l->ctx, dtx_loader_open(l->ctx, l->stream, &loader, &l->loader));
     if (dtx_opt_int(s->opt, "eval.samples") > 0 && config.heldout > 0)
@@ -317,7 +319,7 @@ static enum dtx_status evaluate(struct loop *l, double *heldout)
     if (!l->heldout || !(l->step == l->end || (every > 0 && l->step % every == 0)))
         return DTX_OK;
     DTX_TRY(l->ctx, dtx_heldout_loss(l->heldout, dtx_opt_int(l->s->opt, "eval.samples"), heldout, &targets));
-    if (!(l->best_heldout <= *heldout))
+    if (isnan(l->best_heldout) || *heldout < l->best_heldout)
         l->best_heldout = *heldout;
     return DTX_OK;
 }
@@ -374,7 +376,7 @@ enum dtx_status dtx_loop_run(struct dtx_session *session)
                 "stopped by %s at step %lld of %lld; everything is saved: continue with --resume latest",
                 dtx_stop_name(l.stop_signal), (long long)l.step, (long long)l.steps);
     }
-    if (root(&l) && l.metrics) {
+    if (root(&l) && (l.metrics || session->resumed)) { /* without metrics the folder may be another run's */
         const char *state = status == DTX_E_REQUEUE ? "requeue"
                             : status != DTX_OK      ? "failed"
                             : l.step < l.steps      ? "paused"

@@ -23,7 +23,7 @@ make_data() {
 }
 
 small=(--model.layers 4 --model.width 32 --model.heads 4 --model.ffn 48 --model.vocab 320 --train.length 16
-    --train.batch 8 --log.peak_seconds 0 --cpu.threads 1 --data.train "$work/data")
+    --train.batch 8 --lr.warmup 2 --log.peak_seconds 0 --cpu.threads 1 --data.train "$work/data")
 
 # start RANKS COMMAND… runs dtx COMMAND… alone or under mpirun.
 start() {

@@ -5,6 +5,7 @@
 set -uo pipefail
 . "$DTX_SOURCE/tests/harness/train.sh"
 make_data
+small+=(--lr.warmup 10)
 
 # resume RANKS NAME OPTION…: 12 steps at once, and again from the checkpoint of step 6, in another folder.
 resume() {
@@ -30,12 +31,12 @@ h5diff -q f32/checkpoints/step-00000006/checkpoint.h5 f32/checkpoints/step-00000
 
 # In the same folder: stopped in the middle by the number of steps, metrics go on where they were. The learning rate of
 # a step is the uninterrupted run's.
-train 1 twice --train.steps 12 --checkpoint.every 6 --checkpoint.keep 0 --eval.every 4 --eval.samples 8
-cp -r twice whole
-rm -rf twice/checkpoints/step-00000012
-train 1 twice --train.steps 12 --checkpoint.every 6 --checkpoint.keep 0 --eval.every 4 --eval.samples 8 --resume latest
-diff <(numbers whole) <(numbers twice) >log || complain "metrics after a resume in the same folder: $(cat log)"
-same_arrays whole/checkpoints/step-00000012 twice/checkpoints/step-00000012
+twice=(--train.steps 12 --checkpoint.every 0 --eval.every 4 --eval.samples 8)
+train 1 twice "${twice[@]}" --train.until 5
+[ "$(numbers twice | wc -l)" = 5 ] || complain "train.until 5 makes $(numbers twice | wc -l) steps"
+train 1 twice "${twice[@]}" --resume latest
+diff <(numbers f32) <(numbers twice) >log || complain "metrics after a resume in the same folder: $(cat log)"
+same_arrays f32/checkpoints/step-00000012 twice/checkpoints/step-00000012
 printf '%s\n' 0.0001 0.0002 0.0003 0.0004 0.0005 0.0006 0.0007 0.0008 0.0009 0.001 0.000505 1e-05 >rates
 close_numbers 1e-12 <(field lr f32) rates >log || complain "learning rates: $(cat log)"
 # An override of the learning rate on resume counts from the next step on.
@@ -43,7 +44,7 @@ train 1 override --train.steps 12 --resume f32/checkpoints/step-00000006 --lr.pe
 [ "$(field lr override | head -n 4 | tail -n 1)" = 0.002 ] || complain "lr.peak on resume: $(field lr override | xargs)"
 
 # Threads and reading ahead.
-wide=(--model.width 64 --model.ffn 160 --train.length 64 --train.steps 4 --eval.samples 8)
+wide=(--lr.warmup 2 --model.width 64 --model.ffn 160 --train.length 64 --train.steps 4 --eval.samples 8)
 for dtype in f32 bf16; do
     train 1 "one-$dtype" "${wide[@]}" --train.dtype $dtype
     train 1 "two-$dtype" "${wide[@]}" --train.dtype $dtype --cpu.threads 2 --data.prefetch 0
