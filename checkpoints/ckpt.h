@@ -3,9 +3,9 @@
  * checkpoint.h5 through virtual datasets (checkpoints/README.md has the format). Any mesh loads any mesh's checkpoint:
  * loading asks for boxes, and that is all resharding is.
  *
- * A save becomes visible by one rename after everything is on disk: a kill at any instant leaves the previous
- * checkpoint or the new one. One thread per process makes all HDF5 calls. Collective over `world` unless said
- * otherwise.
+ * A save becomes visible by one rename after everything is on disk and read back: a kill at any instant leaves the
+ * previous checkpoint or the new one. One thread per process makes all HDF5 calls. All ranks see one file system.
+ * Collective over `world` unless said otherwise; on failure every rank returns the same status.
  */
 #ifndef DTX_CHECKPOINTS_CKPT_H
 #define DTX_CHECKPOINTS_CKPT_H
@@ -13,16 +13,18 @@
 #include "parallel/comm.h"
 #include "parallel/shard.h"
 
+enum { DTX_CKPT_NAME = 128 };
+
 /* One rank's part of one array. `data` is host memory of the local array. */
 struct dtx_ckpt_item {
-    char name[128];       /* "/model/layers.07.attn.q" */
-    enum dtx_dtype dtype; /* of memory and, on saving, of the file (loading converts nothing: must match) */
-    int ndim;
+    char name[DTX_CKPT_NAME];    /* "/model/layers.07.attn.q" */
+    enum dtx_dtype dtype;        /* of memory and of the file (loading converts nothing: must match) */
+    int ndim;                    /* 1..DTX_MAX_DIMS */
     int64_t whole[DTX_MAX_DIMS]; /* shape of the whole array, without padding */
     int64_t local[DTX_MAX_DIMS]; /* shape of the local array, with padding */
     int n_boxes;
     struct dtx_box boxes[DTX_MAX_BOXES];
-    bool writer; /* this rank writes the boxes (each element has exactly one writer over all ranks) */
+    bool writer; /* this rank writes the boxes (each element has exactly one writer over all ranks: checked) */
     void *data;
 };
 
@@ -36,20 +38,30 @@ struct dtx_ckpt_meta {
     char *config;        /* resolved options as YAML; owned by whoever filled it (load: free with dtx_mem_free) */
 };
 
-/* Writes DIR/step-XXXXXXXX. Logs "saved" only when it is durable. Keeps the newest `keep` complete checkpoints (0:
- * all); never deletes the last good one. */
+/* Zeros mean the defaults. */
+struct dtx_ckpt_save_options {
+    int keep;          /* newest complete checkpoints kept; 0: all */
+    int max_shards;    /* 1..256, default 256; beyond, neighbouring writers share a shard */
+    int64_t box_bytes; /* longer boxes are cut; bounds memory while writing and reading; default 64 MiB */
+};
+
+/* Writes DIR/step-XXXXXXXX, making DIR where it is missing; a checkpoint of the same step is replaced. Logs "saved"
+ * only when it is durable. Keeps the newest `keep` complete checkpoints, never removes the one just written. On failure
+ * the earlier checkpoints are untouched and the caller may go on. */
 enum dtx_status dtx_ckpt_save(struct dtx_ctx *ctx, struct dtx_comm *world, const char *dir,
                               const struct dtx_ckpt_item *items, int n_items, const struct dtx_ckpt_meta *meta,
-                              int keep);
-/* Resolves what a user gives ("latest", a checkpoint folder, or a folder of checkpoints) against `dir` to one complete
- * checkpoint folder, the same on all ranks; an incomplete or damaged newest one is passed over, said aloud. */
+                              const struct dtx_ckpt_save_options *options);
+/* Resolves what a user gives to one complete checkpoint folder, the same on all ranks: "latest" (in `dir`), a folder of
+ * checkpoints, or a checkpoint's own folder, as it stands or below `dir`. Every checksum is verified. Among several, an
+ * incomplete or damaged newest one is passed over, said aloud; a checkpoint named by itself is refused instead.
+ * DTX_E_CONFIG: there is none at all. DTX_E_UNSUPPORTED: one has a newer format. Else the last one's fault. */
 enum dtx_status dtx_ckpt_find(struct dtx_ctx *ctx, struct dtx_comm *world, const char *dir, const char *what,
                               char *path, size_t path_bytes);
 /* Reads scalars and configuration of one checkpoint folder. Root reads, all get it. */
 enum dtx_status dtx_ckpt_load_meta(struct dtx_ctx *ctx, struct dtx_comm *world, const char *path,
                                    struct dtx_ckpt_meta *meta);
-/* Fills every item's boxes (padding is left as it is). Checksums are verified. A missing array, another shape or dtype
- * is refused by name. Reads only the bytes that the boxes need. */
+/* Fills every item's boxes (padding is left as it is). Checksums are verified, so that a stored box is read whole where
+ * one of the item's boxes touches it. A missing array, another shape or dtype is refused by name. */
 enum dtx_status dtx_ckpt_load(struct dtx_ctx *ctx, struct dtx_comm *world, const char *path,
                               struct dtx_ckpt_item *items, int n_items);
 

@@ -6,7 +6,9 @@
  * Sums are added in rank order for every element (comm_mpi: all-to-all, or all-gather for small counts, then additions
  * in fp32, f64 or i64), so their bits do not depend on counts, buckets or transport. Counts over INT_MAX are cut into
  * pieces. Every function is collective over the communicator unless it says otherwise. Errors inside MPI are converted
- * to DTX_E_LIBRARY with the operation, bytes and peer.
+ * to DTX_E_LIBRARY with the operation, bytes and peer. `queue` may be NULL for host memory that no queue writes.
+ *
+ * A communicator belongs to one thread at a time; different communicators may be used by different threads.
  */
 #ifndef DTX_PARALLEL_COMM_H
 #define DTX_PARALLEL_COMM_H
@@ -34,7 +36,7 @@ struct dtx_comm_table {
     enum dtx_status (*wait)(struct dtx_request *);
     enum dtx_status (*barrier)(struct dtx_comm *);
     enum dtx_status (*split)(struct dtx_comm *, int color, int key, const char *name, struct dtx_comm **out);
-    void (*abort)(struct dtx_comm *, int exit_code); /* not collective: ends all ranks of the job at once */
+    void (*abort)(struct dtx_comm *, int exit_code);
     void (*free)(struct dtx_comm *);
 };
 
@@ -47,36 +49,58 @@ struct dtx_comm {
     void *impl;
 };
 
+/* What a world and all that is split from it use. */
+struct dtx_comm_options {
+    bool synchronous_sends; /* a send completes only when its receive was posted: shows deadlocks that buffers hide */
+    int64_t piece_bytes;    /* the most bytes of one MPI call and of the work memory of a sum; at most INT_MAX */
+    int64_t small_bytes;    /* sums of up to this many bytes over all ranks go by all-gather */
+};
+/* 64 MiB, 64 KiB; synchronous when the variable DTX_SYNCHRONOUS_SENDS is "true" or "1". */
+struct dtx_comm_options dtx_comm_options_default(void);
+
 /* One rank, no MPI. */
 enum dtx_status dtx_comm_self(struct dtx_ctx *ctx, struct dtx_comm **out);
 /* Starts MPI (MPI_THREAD_MULTIPLE) and gives the world; sets ctx->rank and ctx->size. Without a launcher's variables
  * (OMPI_COMM_WORLD_SIZE, PMIX_RANK, …) MPI is not started and the world is a self communicator. Refuses
- * (DTX_E_CONFIG) a world of one rank when the scheduler or launcher says there are several tasks. */
+ * (DTX_E_CONFIG) a world of one rank when the scheduler or launcher says there are several tasks, unless
+ * `mpirun -n 1` says that one is meant. options: NULL for the defaults. */
 enum dtx_status dtx_comm_open_world(struct dtx_ctx *ctx, struct dtx_comm **out);
-/* Frees the world; a barrier and MPI_Finalize when MPI was started. After a failure on any rank call dtx_comm_abort
- * instead unless all ranks agreed (dtx_comm_agree). */
+enum dtx_status dtx_comm_open_world_with(struct dtx_ctx *ctx, const struct dtx_comm_options *options,
+                                         struct dtx_comm **out);
+/* The end of every command that opened a world. Free other communicators first when `status` is DTX_OK.
+ * All ranks: they agree on the status, the one rank whose report it is prints it, all pass a barrier, MPI_Finalize, and
+ * return the agreed status to exit with. Errors are then printed: ctx->error is cleared.
+ * A rank on which something failed calls this at once, wherever the others are. If they don't come within `grace`
+ * seconds (DTX_COMM_GRACE is a good value) it prints its report and aborts the job with the status' exit code. A rank
+ * with DTX_OK or DTX_E_REQUEUE waits for the others as long as it takes. Accepts NULL. */
+enum { DTX_COMM_GRACE = 3 };
+enum dtx_status dtx_comm_finish(struct dtx_comm *world, enum dtx_status status, double grace);
+/* Frees the world; a barrier and MPI_Finalize when MPI was started. Only when all ranks come here. Accepts NULL. */
 void dtx_comm_close_world(struct dtx_comm *world);
 
-/* In place: tensor += the other ranks' tensors, added in rank order. master dtypes or i64. */
+/* In place: the sum (maximum) of the ranks' tensors, folded in rank order. f64, f32 or i64. A NaN anywhere gives a NaN
+ * maximum; i64 sums wrap. */
 enum dtx_status dtx_comm_all_reduce_sum(struct dtx_comm *comm, struct dtx_queue *queue,
                                         const struct dtx_tensor *tensor);
 enum dtx_status dtx_comm_all_reduce_max(struct dtx_comm *comm, struct dtx_queue *queue,
                                         const struct dtx_tensor *tensor);
-/* out = the ranks' `in` one after another; equal counts; any dtype. */
+/* out = the ranks' `in` one after another; equal counts; any dtype. `in` may be this rank's part of out. */
 enum dtx_status dtx_comm_all_gather(struct dtx_comm *comm, struct dtx_queue *queue, const struct dtx_tensor *in,
                                     const struct dtx_tensor *out);
 enum dtx_status dtx_comm_broadcast(struct dtx_comm *comm, struct dtx_queue *queue, const struct dtx_tensor *tensor,
                                    int root);
-/* Messages between two ranks arrive in the order started. Not collective. The tensor stays untouched until waited. */
+/* Messages between two ranks arrive in the order started. Not collective. The tensor stays untouched until waited;
+ * every request must be waited for. A received size other than the tensor's is an error. */
 enum dtx_status dtx_comm_send_start(struct dtx_comm *comm, struct dtx_queue *queue, const struct dtx_tensor *tensor,
                                     int peer, struct dtx_request *request);
 enum dtx_status dtx_comm_recv_start(struct dtx_comm *comm, struct dtx_queue *queue, const struct dtx_tensor *tensor,
                                     int peer, struct dtx_request *request);
 enum dtx_status dtx_comm_wait(struct dtx_request *request);
 enum dtx_status dtx_comm_barrier(struct dtx_comm *comm);
-/* Ranks of equal color form a communicator, ordered by key. */
+/* Ranks of equal color form a communicator, ordered by key. A negative color: in none, *out = NULL. */
 enum dtx_status dtx_comm_split(struct dtx_comm *comm, int color, int key, const char *name, struct dtx_comm **out);
 void dtx_comm_free(struct dtx_comm *comm); /* accepts NULL */
+/* Not collective: ends all ranks of the job at once, without a word of its own. Does not return. */
 void dtx_comm_abort(struct dtx_comm *comm, int exit_code);
 
 /* Host-side control plane: plain memory, no queue. */
@@ -85,10 +109,10 @@ enum dtx_status dtx_comm_gather_bytes(struct dtx_comm *comm, const void *data, i
                                       void *all /* every rank */);
 /* A text of any length from root; out is allocated on the other ranks (free with dtx_mem_free). */
 enum dtx_status dtx_comm_broadcast_text(struct dtx_comm *comm, char **text, int root);
-/* All ranks learn whether one failed. With `status` DTX_OK everywhere: DTX_OK. Else every rank returns the same status
- * (the lowest failing rank's), the lowest failing rank keeps its report, the others record "rank N on HOST: <its text>"
- * with DTX_E_PEER semantics but that status. Called before any collective whose inputs one rank may have failed to
- * make. */
+/* All ranks learn whether one failed. With `status` DTX_OK everywhere: DTX_OK. Else every rank returns the same status:
+ * that of the lowest failing rank (DTX_E_REQUEUE counts only when nothing else failed). That rank keeps its report; the
+ * others' ctx->error becomes DTX_E_PEER "rank N (HOST): <its text>", so that only one report is printed.
+ * Called before any collective whose inputs one rank may have failed to make. */
 enum dtx_status dtx_comm_agree(struct dtx_comm *comm, enum dtx_status status);
 
 #endif

@@ -1,6 +1,7 @@
 /*
  * Runs one stage's part of a schedule: receives, computes, sends. Receives are posted ahead, in the sender's order;
- * sends are waited for before their buffer is used again. With one stage no message is sent.
+ * sends are waited for before their buffer is used again. With one stage no message is sent. After the first pass
+ * nothing is allocated. A pass that failed leaves messages under way: end the job (dtx_comm_finish), do not run again.
  */
 #ifndef DTX_PARALLEL_PIPE_H
 #define DTX_PARALLEL_PIPE_H
@@ -9,7 +10,8 @@
 #include "parallel/schedule.h"
 
 /* What the trainer hands down. Tensors are the boundary activations [b,t,D] of the activation dtype, in buffers owned
- * by the pipe; in and din are absent on the first stage, out and dout on the last. */
+ * by the pipe and valid during the call only: the stage copies what its backward needs. in and din are absent (data
+ * NULL) on the first stage, out and dout on the last. The stage writes all of out and din. */
 struct dtx_pipe_stage {
     void *self;
     enum dtx_status (*forward)(void *self, int micro_batch, int slot, const struct dtx_tensor *in,
@@ -22,7 +24,7 @@ struct dtx_pipe_stage {
 struct dtx_pipe;
 
 /* boundary: shape and dtype of the tensor between stages (data ignored). Allocates buffers on the backend of `queue`.
- * Collective over nothing; every stage must use the same arguments. */
+ * Not collective; every stage must use the same arguments. mesh, queue and schedule must outlive the pipe. */
 enum dtx_status dtx_pipe_create(struct dtx_ctx *ctx, const struct dtx_mesh *mesh, struct dtx_queue *queue,
                                 const struct dtx_schedule *schedule, int micro_batches,
                                 const struct dtx_tensor *boundary, struct dtx_pipe **out);

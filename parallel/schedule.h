@@ -8,6 +8,7 @@
 
 #include "kernels/base/status.h"
 
+/* BACKWARD is BACKWARD_INPUT (sends the gradient on) and BACKWARD_WEIGHT (frees the slot) in one. */
 enum dtx_step_kind { DTX_STEP_FORWARD, DTX_STEP_BACKWARD, DTX_STEP_BACKWARD_INPUT, DTX_STEP_BACKWARD_WEIGHT };
 
 struct dtx_step {
@@ -30,9 +31,13 @@ struct dtx_schedule {
 const struct dtx_schedule *dtx_schedule_find(const char *name);
 const struct dtx_schedule *const *dtx_schedule_list(int *n);
 
-/* Plays all stages' lists without MPI, with unbuffered sends, unit costs (forward 1, backward 2). Fails naming the step
- * on: a step missing or twice, a dependency broken, a deadlock, a slot in use or beyond the peak, backward out of
- * order. bubble: idle share of the stages' time. */
+/* Boundary buffers of each channel and end: a receive is posted ahead while one is free, a send completes when its
+ * receive was posted, and its buffer is used again after that. */
+enum { DTX_PIPE_BUFFERS = 2 };
+
+/* Plays all stages' lists without MPI, with pipe.c's buffers, unbuffered sends, unit costs (forward 1, backward 2).
+ * Fails (DTX_E_INTERNAL) naming the step on: a step missing or twice, a dependency broken, a deadlock, a slot in use or
+ * beyond the peak, a peak that no step needs, backward out of order. bubble: idle share of the stages' time. */
 enum dtx_status dtx_schedule_simulate(struct dtx_ctx *ctx, const struct dtx_schedule *schedule, int stages,
                                       int micro_batches, int chunks, double *bubble);
 

@@ -3,8 +3,11 @@
  * dtx_shard_boxes turns it into boxes: pieces of the whole array and where they lie in the local one.
  *
  * SPLIT cuts dimension `dim`, after padding it to `padded` elements. With `segments` > 1 the dimension is made of that
- * many equal parts, each cut by itself (fused weights). Padding lies at the end of each segment and is in no box.
- * Nothing here communicates.
+ * many equal parts, each cut by itself (fused weights): locally the parts' pieces follow one another. Padding lies at
+ * the end of each segment and is in no box: the last ranks may hold nothing else.
+ *
+ * segments (0 counts as 1, at most DTX_MAX_BOXES) must divide the dimension, segments · size must divide `padded`, and
+ * padded must not be less than the dimension; the caller has checked this. Nothing here communicates.
  */
 #ifndef DTX_PARALLEL_SHARD_H
 #define DTX_PARALLEL_SHARD_H

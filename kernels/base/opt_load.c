@@ -6,6 +6,7 @@
 #include <yaml.h>
 
 #include "kernels/base/mem.h"
+#include "kernels/base/mutant.h"
 #include "kernels/base/opt_impl.h"
 
 enum { NAME_LENGTH = 4096 + 16, KEY_TEXT = 256, FILE_LIMIT = 16 << 20 };
@@ -31,7 +32,7 @@ static void set_from_yaml(struct yaml_source *y, const char *key, size_t line, c
     char from[NAME_LENGTH];
     snprintf(from, sizeof from, "%s:%zu", y->name, line);
     const struct opt_value *value = dtx_opt_find(y->opt, key);
-    if (value && y->lines[value - y->opt->values]) {
+    if (value && y->lines[value - y->opt->values] && !DTX_MUTANT(option_twice_ignored)) {
         dtx_opt_fault(y->opt, "%s: %s was already given in line %zu", from, key, y->lines[value - y->opt->values]);
         return;
     }

@@ -3,6 +3,7 @@
 #include <math.h>
 
 #include "kernels/base/hash.h"
+#include "kernels/base/mutant.h"
 
 void dtx_philox(uint64_t key, uint64_t counter_low, uint64_t counter_high, uint32_t out[4])
 {
@@ -25,7 +26,7 @@ void dtx_philox(uint64_t key, uint64_t counter_low, uint64_t counter_high, uint3
 
 uint64_t dtx_rng_key(uint64_t seed, const char *name)
 {
-    return dtx_hash_text(name, seed);
+    return dtx_hash_text(DTX_MUTANT(rng_key_without_name) ? "" : name, seed);
 }
 
 static double unit_from_bits(uint32_t high, uint32_t low)

@@ -6,8 +6,12 @@ cd "$DTX_SOURCE" || exit 1
 failed=0
 fault() { echo "$*"; failed=1; }
 
-# Files that git does not ignore; without git (a tarball) all but build folders.
-list() { git ls-files -co --exclude-standard 2>/dev/null || find . -type f -not -path './build*' | sed 's|^\./||'; }
+# Files that git does not ignore; without git all but what .gitignore names.
+list() {
+    git ls-files -co --exclude-standard 2>/dev/null ||
+        find . \( -path ./.git -o -path './build*' -o -path ./quickstart -o -path ./.cache \) -prune -o -type f -print |
+        sed 's|^\./||'
+}
 files=$(list | while read -r f; do [ -e "$f" ] && echo "$f"; done)
 [ "$(wc -l <<<"$files")" -ge 20 ] || fault "the check sees no files"
 

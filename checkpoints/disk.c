@@ -1,0 +1,271 @@
+#include "checkpoints/disk.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "kernels/base/mem.h"
+#include "kernels/base/mutant.h"
+
+enum { CALL_BYTES = 512 << 20 }; /* one system call stays under 1 GiB */
+
+static enum dtx_status os_error(struct dtx_ctx *ctx, const char *verb, const char *path)
+{
+    int code = errno;
+    const char *hint = "";
+    if (code == ENOSPC || code == EDQUOT)
+        hint = "; free space or lower the number of checkpoints kept";
+    else if (code == EROFS || code == EACCES || code == EPERM)
+        hint = "; is it read-only for this user?";
+    return dtx_fail(ctx, DTX_E_IO, "cannot %s %s: %s%s", verb, path, strerror(code), hint);
+}
+
+enum dtx_status dtx_disk_join(struct dtx_ctx *ctx, const char *dir, const char *name, char out[DTX_DISK_PATH])
+{
+    int n = snprintf(out, DTX_DISK_PATH, "%s%s%s", dir, dir[0] && dir[strlen(dir) - 1] == '/' ? "" : "/", name);
+    if (n < 0 || n >= DTX_DISK_PATH)
+        return dtx_fail(ctx, DTX_E_CONFIG, "path too long: %.200s…/%s", dir, name);
+    return DTX_OK;
+}
+
+bool dtx_disk_exists(const char *path)
+{
+    struct stat s;
+    return stat(path, &s) == 0;
+}
+
+bool dtx_disk_is_folder(const char *path)
+{
+    struct stat s;
+    return stat(path, &s) == 0 && S_ISDIR(s.st_mode);
+}
+
+enum dtx_status dtx_disk_size(struct dtx_ctx *ctx, const char *path, int64_t *bytes)
+{
+    struct stat s;
+    if (stat(path, &s) != 0)
+        return os_error(ctx, "find", path);
+    *bytes = s.st_size;
+    return DTX_OK;
+}
+
+static void parent_of(const char *path, char out[DTX_DISK_PATH])
+{
+    snprintf(out, DTX_DISK_PATH, "%s", path);
+    size_t n = strlen(out);
+    while (n > 1 && out[n - 1] == '/')
+        out[--n] = '\0';
+    char *slash = strrchr(out, '/');
+    if (!slash)
+        strcpy(out, ".");
+    else if (slash == out)
+        out[1] = '\0';
+    else
+        *slash = '\0';
+}
+
+enum dtx_status dtx_disk_make_folder(struct dtx_ctx *ctx, const char *path)
+{
+    char parent[DTX_DISK_PATH];
+    if (mkdir(path, 0777) != 0)
+        return os_error(ctx, "make folder", path);
+    parent_of(path, parent);
+    return dtx_disk_sync(ctx, parent);
+}
+
+enum dtx_status dtx_disk_make_folders(struct dtx_ctx *ctx, const char *path)
+{
+    char part[DTX_DISK_PATH];
+    DTX_TRY(ctx, dtx_disk_join(ctx, path, "", part));
+    for (char *p = part + 1; *p; p++) {
+        if (*p != '/')
+            continue;
+        *p = '\0';
+        struct stat s;
+        if (stat(part, &s) != 0)
+            DTX_TRY(ctx, dtx_disk_make_folder(ctx, part));
+        else if (!S_ISDIR(s.st_mode))
+            return dtx_fail(ctx, DTX_E_IO, "cannot make folder %s: %s is a file", path, part);
+        *p = '/';
+    }
+    return DTX_OK;
+}
+
+enum dtx_status dtx_disk_remove_folder(struct dtx_ctx *ctx, const char *path)
+{
+    DIR *folder = opendir(path);
+    if (!folder)
+        return os_error(ctx, "open folder", path);
+    struct dirent *entry;
+    enum dtx_status status = DTX_OK;
+    while (status == DTX_OK && (entry = readdir(folder))) {
+        char file[DTX_DISK_PATH];
+        if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0)
+            continue;
+        status = dtx_disk_join(ctx, path, entry->d_name, file);
+        if (status == DTX_OK && unlink(file) != 0)
+            status = os_error(ctx, "remove", file);
+    }
+    closedir(folder);
+    if (status == DTX_OK && rmdir(path) != 0)
+        status = os_error(ctx, "remove folder", path);
+    return status;
+}
+
+enum dtx_status dtx_disk_rename(struct dtx_ctx *ctx, const char *from, const char *to)
+{
+    if (rename(from, to) != 0) {
+        char what[2 * DTX_DISK_PATH];
+        snprintf(what, sizeof what, "%s to %s", from, to);
+        return os_error(ctx, "rename", what);
+    }
+    return DTX_OK;
+}
+
+enum dtx_status dtx_disk_swap(struct dtx_ctx *ctx, const char *from, const char *to, const char *aside)
+{
+    if (renameat2(AT_FDCWD, from, AT_FDCWD, to, RENAME_EXCHANGE) == 0)
+        return DTX_OK;
+    if (errno != EINVAL && errno != ENOSYS && errno != EOPNOTSUPP)
+        return os_error(ctx, "replace", to);
+    DTX_TRY(ctx, dtx_disk_rename(ctx, to, aside));
+    enum dtx_status status = dtx_disk_rename(ctx, from, to);
+    if (status != DTX_OK) {
+        (void)rename(aside, to); /* the report is made; a reader finds the folder under either name */
+        return status;
+    }
+    return dtx_disk_rename(ctx, aside, from);
+}
+
+enum dtx_status dtx_disk_sync(struct dtx_ctx *ctx, const char *path)
+{
+    if (DTX_MUTANT(ckpt_no_folder_sync) && dtx_disk_is_folder(path))
+        return DTX_OK;
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return os_error(ctx, "open", path);
+    if (fsync(fd) != 0) {
+        enum dtx_status status = os_error(ctx, "sync", path);
+        close(fd);
+        return status;
+    }
+    close(fd);
+    return DTX_OK;
+}
+
+enum dtx_status dtx_disk_open_read(struct dtx_ctx *ctx, const char *path, int *fd)
+{
+    int opened = open(path, O_RDONLY | O_CLOEXEC);
+    if (opened < 0)
+        return os_error(ctx, "open", path);
+    *fd = opened;
+    return DTX_OK;
+}
+
+enum dtx_status dtx_disk_read_at(struct dtx_ctx *ctx, int fd, const char *path, void *data, int64_t bytes,
+                                 int64_t offset)
+{
+    for (int64_t done = 0; done < bytes;) {
+        ssize_t n = pread(fd, (char *)data + done, (size_t)dtx_min64(bytes - done, CALL_BYTES), offset + done);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return os_error(ctx, "read", path);
+        if (n == 0)
+            return dtx_fail(ctx, DTX_E_FORMAT, "%s ends at byte %lld, in the middle of what should be there", path,
+                            (long long)(offset + done));
+        done += n;
+    }
+    return DTX_OK;
+}
+
+enum dtx_status dtx_disk_open_write(struct dtx_ctx *ctx, const char *path, int *fd)
+{
+    int opened = open(path, O_WRONLY | O_CLOEXEC);
+    if (opened < 0)
+        return os_error(ctx, "open for writing", path);
+    *fd = opened;
+    return DTX_OK;
+}
+
+enum dtx_status dtx_disk_open_new(struct dtx_ctx *ctx, const char *path, int64_t bytes, int *fd)
+{
+    int opened = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    if (opened < 0)
+        return os_error(ctx, "create", path);
+    if (ftruncate(opened, bytes) != 0) {
+        enum dtx_status status = os_error(ctx, "size", path);
+        close(opened);
+        return status;
+    }
+    *fd = opened;
+    return DTX_OK;
+}
+
+enum dtx_status dtx_disk_write_at(struct dtx_ctx *ctx, int fd, const char *path, const void *data, int64_t bytes,
+                                  int64_t offset)
+{
+    for (int64_t done = 0; done < bytes;) {
+        ssize_t n = pwrite(fd, (const char *)data + done, (size_t)dtx_min64(bytes - done, CALL_BYTES), offset + done);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n == 0)
+            errno = ENOSPC;
+        if (n <= 0)
+            return os_error(ctx, "write", path);
+        done += n;
+    }
+    return DTX_OK;
+}
+
+enum dtx_status dtx_disk_close_written(struct dtx_ctx *ctx, int fd, const char *path)
+{
+    if (!DTX_MUTANT(ckpt_no_file_sync) && fsync(fd) != 0) {
+        enum dtx_status status = os_error(ctx, "sync", path);
+        close(fd);
+        return status;
+    }
+    if (close(fd) != 0)
+        return os_error(ctx, "close", path);
+    return DTX_OK;
+}
+
+enum dtx_status dtx_disk_write_text(struct dtx_ctx *ctx, const char *path, const char *text)
+{
+    int fd = -1;
+    DTX_TRY(ctx, dtx_disk_open_new(ctx, path, 0, &fd));
+    enum dtx_status status = dtx_disk_write_at(ctx, fd, path, text, (int64_t)strlen(text), 0);
+    if (status != DTX_OK) {
+        close(fd);
+        return status;
+    }
+    return dtx_disk_close_written(ctx, fd, path);
+}
+
+enum dtx_status dtx_disk_read(struct dtx_ctx *ctx, const char *path, int64_t limit, char **data, int64_t *bytes)
+{
+    int64_t size;
+    int fd = -1;
+    void *memory;
+    DTX_TRY(ctx, dtx_disk_size(ctx, path, &size));
+    if (size > limit)
+        return dtx_fail(ctx, DTX_E_FORMAT, "%s has %lld bytes; at most %lld make sense", path, (long long)size,
+                        (long long)limit);
+    DTX_TRY(ctx, dtx_disk_open_read(ctx, path, &fd));
+    enum dtx_status status = dtx_mem_alloc(ctx, size + 1, 1, &memory);
+    if (status == DTX_OK) {
+        status = dtx_disk_read_at(ctx, fd, path, memory, size, 0);
+        if (status != DTX_OK)
+            dtx_mem_free(memory);
+    }
+    close(fd);
+    if (status == DTX_OK) {
+        *data = memory;
+        *bytes = size;
+    }
+    return status;
+}

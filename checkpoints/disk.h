@@ -1,0 +1,46 @@
+/*
+ * Files and folders: whole reads and writes, syncs, folders. Every message names the path and the system's cause.
+ * Nothing here communicates.
+ */
+#ifndef DTX_CHECKPOINTS_DISK_H
+#define DTX_CHECKPOINTS_DISK_H
+
+#include "kernels/base/status.h"
+
+enum { DTX_DISK_PATH = 4096 };
+
+/* out = dir/name; DTX_E_CONFIG when it is too long. */
+enum dtx_status dtx_disk_join(struct dtx_ctx *ctx, const char *dir, const char *name, char out[DTX_DISK_PATH]);
+bool dtx_disk_exists(const char *path);
+bool dtx_disk_is_folder(const char *path);
+enum dtx_status dtx_disk_size(struct dtx_ctx *ctx, const char *path, int64_t *bytes);
+/* The folder and its missing parents; each new entry is synced into its parent. */
+enum dtx_status dtx_disk_make_folders(struct dtx_ctx *ctx, const char *path);
+enum dtx_status dtx_disk_make_folder(struct dtx_ctx *ctx, const char *path);
+/* Removes a folder with the files in it. */
+enum dtx_status dtx_disk_remove_folder(struct dtx_ctx *ctx, const char *path);
+enum dtx_status dtx_disk_rename(struct dtx_ctx *ctx, const char *from, const char *to);
+/* The same when `to` is a folder that exists: afterwards `from` holds what `to` held. Atomic where the file system can;
+ * else by way of the name `aside`. */
+enum dtx_status dtx_disk_swap(struct dtx_ctx *ctx, const char *from, const char *to, const char *aside);
+/* fsync of a file or of a folder's entries. */
+enum dtx_status dtx_disk_sync(struct dtx_ctx *ctx, const char *path);
+
+enum dtx_status dtx_disk_open_read(struct dtx_ctx *ctx, const char *path, int *fd);
+/* Exactly `bytes` bytes; an early end is DTX_E_FORMAT. */
+enum dtx_status dtx_disk_read_at(struct dtx_ctx *ctx, int fd, const char *path, void *data, int64_t bytes,
+                                 int64_t offset);
+enum dtx_status dtx_disk_open_write(struct dtx_ctx *ctx, const char *path, int *fd);
+/* A new or emptied file of that size, all holes. */
+enum dtx_status dtx_disk_open_new(struct dtx_ctx *ctx, const char *path, int64_t bytes, int *fd);
+enum dtx_status dtx_disk_write_at(struct dtx_ctx *ctx, int fd, const char *path, const void *data, int64_t bytes,
+                                  int64_t offset);
+/* fsync and close: a close may report a lost write. */
+enum dtx_status dtx_disk_close_written(struct dtx_ctx *ctx, int fd, const char *path);
+
+/* A new small file, synced. */
+enum dtx_status dtx_disk_write_text(struct dtx_ctx *ctx, const char *path, const char *text);
+/* A whole file, with a zero byte behind it (free with dtx_mem_free); DTX_E_FORMAT beyond `limit` bytes. */
+enum dtx_status dtx_disk_read(struct dtx_ctx *ctx, const char *path, int64_t limit, char **data, int64_t *bytes);
+
+#endif

@@ -1,0 +1,105 @@
+#include "checkpoints/ckpt.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "checkpoints/disk.h"
+#include "checkpoints/index.h"
+#include "checkpoints/retain.h"
+#include "kernels/base/mem.h"
+
+/* Is it one checkpoint's folder (whole or not), rather than a folder of them? */
+static bool looks_like_checkpoint(struct dtx_ctx *ctx, const char *folder)
+{
+    char path[DTX_DISK_PATH];
+    struct dtx_ctx quiet;
+    dtx_ctx_init_child(&quiet, ctx);
+    return (dtx_disk_join(&quiet, folder, DTX_CKPT_MANIFEST, path) == DTX_OK && dtx_disk_exists(path)) ||
+           (dtx_disk_join(&quiet, folder, DTX_CKPT_INDEX, path) == DTX_OK && dtx_disk_exists(path));
+}
+
+/* Root: what the words mean: one checkpoint's folder, or a folder of checkpoints. */
+static enum dtx_status resolve(struct dtx_ctx *ctx, const char *dir, const char *what, char out[DTX_DISK_PATH],
+                               bool *single)
+{
+    bool latest = strcmp(what, "latest") == 0;
+    size_t tail = strlen("/" DTX_CKPT_INDEX);
+    if (snprintf(out, DTX_DISK_PATH, "%s", latest && dir ? dir : what) >= DTX_DISK_PATH)
+        return dtx_fail(ctx, DTX_E_CONFIG, "the checkpoint's path is too long");
+    if (!latest && !dtx_disk_exists(out) && dir)
+        DTX_TRY(ctx, dtx_disk_join(ctx, dir, what, out));
+    if (!dtx_disk_exists(out))
+        return dtx_fail(ctx, DTX_E_CONFIG, "there is no checkpoint: %s does not exist", latest ? out : what);
+    if (strlen(out) > tail && strcmp(out + strlen(out) - tail, "/" DTX_CKPT_INDEX) == 0)
+        out[strlen(out) - tail] = '\0'; /* the index file stands for its folder */
+    if (!dtx_disk_is_folder(out))
+        return dtx_fail(ctx, DTX_E_CONFIG, "%s is a file; a checkpoint is a folder with %s in it", out, DTX_CKPT_INDEX);
+    *single = looks_like_checkpoint(ctx, out);
+    return DTX_OK;
+}
+
+/* All ranks: is this checkpoint whole? */
+static enum dtx_status try_folder(struct dtx_ctx *ctx, struct dtx_comm *world, const char *folder)
+{
+    struct dtx_ckpt_index index;
+    DTX_TRY(ctx, dtx_ckpt_index_open(ctx, world, folder, &index));
+    enum dtx_status status = dtx_ckpt_index_verify(ctx, world, folder, &index);
+    dtx_ckpt_index_free(&index);
+    return status;
+}
+
+/* All ranks try the candidates in turn; root knows the list. */
+static enum dtx_status try_places(struct dtx_ctx *ctx, struct dtx_comm *world, const char *base,
+                                  const struct dtx_ckpt_place *places, int n, char found[DTX_DISK_PATH])
+{
+    enum dtx_status last = DTX_OK;
+    char why[512] = "";
+    for (int i = 0; i < n; i++) {
+        enum dtx_status status = world->rank == 0 ? dtx_disk_join(ctx, base, places[i].name, found) : DTX_OK;
+        DTX_TRY(ctx, dtx_comm_agree(world, status));
+        DTX_TRY(ctx, dtx_comm_broadcast_bytes(world, found, DTX_DISK_PATH, 0));
+        last = try_folder(ctx, world, found);
+        if (last == DTX_OK)
+            return DTX_OK;
+        if (last == DTX_E_UNSUPPORTED)
+            return last;
+        snprintf(why, sizeof why, "%.500s", ctx->error.text);
+        dtx_error_clear(ctx);
+        if (world->rank == 0)
+            dtx_log(ctx, DTX_LOG_WARN, "checkpoint %s is passed over: %s", found, why);
+    }
+    if (n == 0)
+        return dtx_fail(ctx, DTX_E_CONFIG, "there is no checkpoint in %s", base);
+    return dtx_fail(ctx, last, "none of the %d checkpoints in %s can be used; the last: %s", n, base, why);
+}
+
+enum dtx_status dtx_ckpt_find(struct dtx_ctx *ctx, struct dtx_comm *world, const char *dir, const char *what,
+                              char *path, size_t path_bytes)
+{
+    struct {
+        char base[DTX_DISK_PATH], found[DTX_DISK_PATH];
+        bool single;
+        int n;
+    } s;
+    struct dtx_ckpt_place *places = NULL;
+    memset(&s, 0, sizeof s);
+    enum dtx_status status = DTX_OK;
+    if (world->rank == 0) {
+        status = resolve(ctx, dir, what, s.base, &s.single);
+        if (status == DTX_OK && !s.single)
+            status = dtx_ckpt_list(ctx, s.base, &places, &s.n);
+    }
+    DTX_TRY_GOTO(ctx, status, dtx_comm_agree(world, status), done);
+    DTX_TRY_GOTO(ctx, status, dtx_comm_broadcast_bytes(world, &s, sizeof s, 0), done);
+    if (s.single) {
+        memcpy(s.found, s.base, sizeof s.found);
+        DTX_TRY_GOTO(ctx, status, try_folder(ctx, world, s.found), done);
+    } else {
+        DTX_TRY_GOTO(ctx, status, try_places(ctx, world, s.base, places, s.n, s.found), done);
+    }
+    if (snprintf(path, path_bytes, "%s", s.found) >= (int)path_bytes)
+        status = dtx_fail(ctx, DTX_E_CONFIG, "the checkpoint's path is too long: %s", s.found);
+done:
+    dtx_mem_free(places);
+    return status;
+}

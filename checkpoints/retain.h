@@ -1,0 +1,29 @@
+/*
+ * A folder of checkpoints: what lies in it, in which order, and what is removed. Names: step-00001000; hidden ones are
+ * .new-… (being written), .old-… (being replaced), .gone-… (being removed). Nothing here communicates: root calls it.
+ */
+#ifndef DTX_CHECKPOINTS_RETAIN_H
+#define DTX_CHECKPOINTS_RETAIN_H
+
+#include "checkpoints/disk.h"
+#include "kernels/base/status.h"
+
+struct dtx_ckpt_place {
+    char name[48]; /* of the folder */
+    int64_t step;
+    int64_t sequence;       /* from the manifest; -1 when incomplete */
+    enum dtx_status status; /* of reading the manifest and finding the files */
+    char why[512];          /* what is wrong with it */
+};
+
+/* "step-00001000" with a prefix ("", ".new-", …). */
+void dtx_ckpt_folder_name(const char *prefix, int64_t step, char out[48]);
+/* All checkpoints of a folder, complete ones first, newest (greatest sequence) first; then incomplete ones by step,
+ * from the highest. A folder that is being replaced counts where its successor is not there. Free with dtx_mem_free. */
+enum dtx_status dtx_ckpt_list(struct dtx_ctx *ctx, const char *dir, struct dtx_ckpt_place **out, int *n);
+/* Puts back what a killed save left half replaced; removes what it left half written or half removed. */
+enum dtx_status dtx_ckpt_tidy(struct dtx_ctx *ctx, const char *dir);
+/* Removes complete checkpoints but the newest `keep` (0: none is removed). Incomplete ones are left alone. */
+enum dtx_status dtx_ckpt_retain(struct dtx_ctx *ctx, const char *dir, int keep);
+
+#endif

@@ -1,0 +1,183 @@
+#include "checkpoints/shard_file.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "checkpoints/disk.h"
+#include "checkpoints/h5.h"
+#include "kernels/base/hash.h"
+#include "kernels/base/mem.h"
+#include "kernels/base/mutant.h"
+
+void dtx_ckpt_box_name(const struct dtx_ckpt_entry *entries, int64_t i, char out[DTX_CKPT_NAME + 24])
+{
+    int64_t first = i;
+    while (first > 0 && strcmp(entries[first - 1].name, entries[i].name) == 0)
+        first--;
+    snprintf(out, DTX_CKPT_NAME + 24, "%s/%lld", entries[i].name, (long long)(i - first));
+}
+
+/* Allocated at once and not filled: the bytes come past HDF5. */
+static hid_t box_creation_list(void)
+{
+    hid_t list = H5Pcreate(H5P_DATASET_CREATE);
+    if (list >= 0 &&
+        (H5Pset_alloc_time(list, H5D_ALLOC_TIME_EARLY) < 0 || H5Pset_fill_time(list, H5D_FILL_TIME_NEVER) < 0)) {
+        H5Pclose(list);
+        return -1;
+    }
+    return list;
+}
+
+static enum dtx_status create_box(struct dtx_ctx *ctx, const char *path, hid_t file, hid_t links, hid_t creation,
+                                  const char *name, struct dtx_ckpt_entry *e)
+{
+    enum dtx_status status = DTX_OK;
+    enum dtx_dtype dtype;
+    hsize_t shape[DTX_MAX_DIMS];
+    hid_t type = -1, space = -1, set = -1;
+    dtx_dtype_parse(e->dtype, &dtype);
+    for (int d = 0; d < e->ndim; d++)
+        shape[d] = (hsize_t)e->extent[d];
+    DTX_H5_GOTO(ctx, status, type, dtx_h5_type(dtype), path, "make a type", done);
+    DTX_H5_GOTO(ctx, status, space, H5Screate_simple(e->ndim, shape, NULL), path, "make a space", done);
+    DTX_H5_GOTO(ctx, status, set, H5Dcreate2(file, name, type, space, links, creation, H5P_DEFAULT), path,
+                "make the dataset of a box", done);
+    DTX_TRY_GOTO(ctx, status, dtx_h5_write_attribute(ctx, set, path, "whole", H5T_STD_I64LE, e->ndim, e->whole), done);
+    DTX_TRY_GOTO(ctx, status, dtx_h5_write_attribute(ctx, set, path, "global", H5T_STD_I64LE, e->ndim, e->global),
+                 done);
+    DTX_TRY_GOTO(ctx, status, dtx_h5_write_attribute(ctx, set, path, "checksum", H5T_STD_U64LE, 0, &e->checksum), done);
+    haddr_t offset = H5Dget_offset(set);
+    if (offset == HADDR_UNDEF)
+        status = dtx_h5_fail(ctx, path, "tell where a box lies");
+    else
+        e->offset = (int64_t)offset;
+done:
+    if (set >= 0)
+        H5Dclose(set);
+    if (space >= 0)
+        H5Sclose(space);
+    if (type >= 0)
+        H5Tclose(type);
+    return status;
+}
+
+static enum dtx_status create_boxes(struct dtx_ctx *ctx, const char *path, hid_t file, struct dtx_ckpt_entry *entries,
+                                    int64_t n, int shard)
+{
+    enum dtx_status status = DTX_OK;
+    int32_t format = DTX_CKPT_FORMAT;
+    hid_t links = H5Pcreate(H5P_LINK_CREATE), creation = box_creation_list();
+    if (links < 0 || creation < 0 || H5Pset_create_intermediate_group(links, 1) < 0)
+        status = dtx_h5_fail(ctx, path, "make a property list");
+    if (status == DTX_OK)
+        status = dtx_h5_write_attribute(ctx, file, path, "format", H5T_STD_I32LE, 0, &format);
+    for (int64_t i = 0; status == DTX_OK && i < n; i++) {
+        char name[DTX_CKPT_NAME + 24];
+        if (entries[i].shard != shard)
+            continue;
+        dtx_ckpt_box_name(entries, i, name);
+        status = create_box(ctx, path, file, links, creation, name, &entries[i]);
+    }
+    if (creation >= 0)
+        H5Pclose(creation);
+    if (links >= 0)
+        H5Pclose(links);
+    return status;
+}
+
+enum dtx_status dtx_ckpt_shard_create(struct dtx_ctx *ctx, const char *path, struct dtx_ckpt_entry *entries, int64_t n,
+                                      int shard)
+{
+    struct dtx_h5_out out;
+    DTX_TRY(ctx, dtx_h5_create(ctx, path, &out));
+    enum dtx_status status = create_boxes(ctx, path, out.file, entries, n, shard);
+    if (status == DTX_OK)
+        return dtx_h5_finish(ctx, path, &out);
+    dtx_h5_discard(&out);
+    return status;
+}
+
+enum dtx_status dtx_ckpt_box_read(struct dtx_ctx *ctx, int fd, const char *path, const struct dtx_ckpt_entry *entry,
+                                  void *data)
+{
+    DTX_TRY(ctx, dtx_disk_read_at(ctx, fd, path, data, entry->bytes, entry->offset));
+    if (!DTX_MUTANT(ckpt_checksum_unchecked) && dtx_hash(data, (size_t)entry->bytes, 0) != entry->checksum)
+        return dtx_fail(ctx, DTX_E_FORMAT, "%s is damaged: the checksum of %s differs (bytes %lld to %lld)", path,
+                        entry->name, (long long)entry->offset, (long long)(entry->offset + entry->bytes - 1));
+    return DTX_OK;
+}
+
+static int by_offset(const void *a, const void *b)
+{
+    const struct dtx_ckpt_entry *const *x = a, *const *y = b;
+    return ((*x)->offset > (*y)->offset) - ((*x)->offset < (*y)->offset);
+}
+
+/* What stands between the boxes: HDF5's own structures. */
+static enum dtx_status hash_gap(struct dtx_ctx *ctx, int fd, const char *path, struct dtx_hasher *hasher, int64_t from,
+                                int64_t to)
+{
+    char piece[8192];
+    for (int64_t at = from; at < to; at += (int64_t)sizeof piece) {
+        int64_t bytes = dtx_min64((int64_t)sizeof piece, to - at);
+        DTX_TRY(ctx, dtx_disk_read_at(ctx, fd, path, piece, bytes, at));
+        dtx_hasher_add(hasher, piece, (size_t)bytes);
+    }
+    return DTX_OK;
+}
+
+static enum dtx_status check_boxes(struct dtx_ctx *ctx, int fd, const char *path, struct dtx_hasher *hasher,
+                                   const struct dtx_ckpt_entry *const *boxes, int64_t n, int64_t size, void *buffer)
+{
+    int64_t at = 0;
+    for (int64_t i = 0; i < n; i++) {
+        if (boxes[i]->offset < at || boxes[i]->offset + boxes[i]->bytes > size)
+            return dtx_fail(ctx, DTX_E_FORMAT, "%s: a box of %s lies outside the file or in another box", path,
+                            boxes[i]->name);
+        DTX_TRY(ctx, hash_gap(ctx, fd, path, hasher, at, boxes[i]->offset));
+        DTX_TRY(ctx, dtx_ckpt_box_read(ctx, fd, path, boxes[i], buffer));
+        dtx_hasher_add(hasher, buffer, (size_t)boxes[i]->bytes);
+        at = boxes[i]->offset + boxes[i]->bytes;
+    }
+    return hash_gap(ctx, fd, path, hasher, at, size);
+}
+
+enum dtx_status dtx_ckpt_shard_check(struct dtx_ctx *ctx, const char *path, const struct dtx_ckpt_entry *entries,
+                                     int64_t n, int shard, int64_t *bytes, uint64_t *hash)
+{
+    enum dtx_status status;
+    void *list, *buffer = NULL;
+    int64_t count = 0, longest = 1, size = 0;
+    int fd = -1;
+    struct dtx_hasher *hasher = NULL;
+    DTX_TRY(ctx, dtx_mem_alloc(ctx, n, sizeof(struct dtx_ckpt_entry *), &list));
+    const struct dtx_ckpt_entry **boxes = list;
+    for (int64_t i = 0; i < n; i++)
+        if (entries[i].shard == shard) {
+            boxes[count++] = &entries[i];
+            longest = dtx_max64(longest, entries[i].bytes);
+        }
+    qsort(boxes, (size_t)count, sizeof *boxes, by_offset);
+    DTX_TRY_GOTO(ctx, status, dtx_disk_size(ctx, path, &size), done);
+    DTX_TRY_GOTO(ctx, status, dtx_disk_open_read(ctx, path, &fd), done);
+    DTX_TRY_GOTO(ctx, status, dtx_mem_alloc(ctx, dtx_min64(longest, dtx_max64(size, 1)), 1, &buffer), done);
+    hasher = dtx_hasher_begin(0);
+    if (hasher)
+        status = check_boxes(ctx, fd, path, hasher, boxes, count, size, buffer);
+    else
+        status = dtx_fail(ctx, DTX_E_MEMORY, "out of memory hashing %s", path);
+done:;
+    uint64_t value = dtx_hasher_end(hasher);
+    if (fd >= 0)
+        close(fd);
+    dtx_mem_free(buffer);
+    dtx_mem_free(list);
+    if (status == DTX_OK) {
+        *bytes = size;
+        *hash = value;
+    }
+    return status;
+}

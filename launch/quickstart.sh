@@ -1,0 +1,117 @@
+#!/usr/bin/env bash
+# From nothing to a trained Differential Transformer: launch/quickstart.sh [--text FILE]… [--dir DIR] [--steps N]
+#
+#   installs packages, builds, takes English text (Debian's copy of the GCIDE dictionary, or your own with --text), learns a
+#   vocabulary, tokenizes, trains preset `laptop` on 4 ranks (tensor 2 × pipeline 2), resumes on another mesh
+#   (data 2 × tensor 2), evaluates, writes text, and sums up. Needs Debian 12 and root or sudo for the packages.
+#   A second run reuses what is there; --dir (default: quickstart) holds everything that is made.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+texts=() dir=quickstart steps=200
+while [ $# -gt 0 ]; do
+    case $1 in
+    --text) texts+=("$(realpath -e "${2:?--text needs a file}")"); shift 2 ;;
+    --dir) dir=${2:?--dir needs a folder}; shift 2 ;;
+    --steps) steps=${2:?--steps needs a number}; shift 2 ;;
+    *) sed -n '2,7s/^# \{0,1\}//p' "$0"; [ "$1" = --help ] && exit 0 || exit 78 ;;
+    esac
+done
+case $steps in *[!0-9]* | '') echo "quickstart: --steps $steps is no number" >&2; exit 78 ;; esac
+[ "$steps" -ge 10 ] || { echo "quickstart: --steps must be at least 10" >&2; exit 78; }
+switch=$((steps * 4 / 5)) # the step at which the mesh changes
+started=$SECONDS
+say() { printf '\n== %s (%d s)\n' "$*" $((SECONDS - started)); }
+
+say "packages"
+launch/packages.sh build
+started=$SECONDS # the promise of minutes begins here
+
+say "build"
+[ -f build/build.ninja ] || cmake --preset release -DDTX_TESTS=OFF >/dev/null
+cmake --build build --target dtx | tail -n 1
+dtx=$PWD/build/dtx
+mkdir -p "$dir"
+cd "$dir"
+
+if [ ${#texts[@]} -eq 0 ]; then
+    split=entry # an entry is a document: the held-out ones, the last, define words that no other entry defines
+    texts=("$PWD/gcide.txt")
+    if [ ! -s gcide.txt ]; then
+        say "text: Debian's package dict-gcide (a dictionary, 40 MB of English)"
+        mkdir -p package
+        (cd package && { ls dict-gcide_*.deb >/dev/null 2>&1 || apt-get -q download dict-gcide 2>/dev/null; } &&
+            dpkg-deb -x dict-gcide_*.deb .) || { echo "quickstart: cannot get dict-gcide; use --text FILE" >&2; exit 1; }
+        zcat package/usr/share/dictd/gcide.dict.dz >gcide.new
+        mv gcide.new gcide.txt
+    fi
+else
+    split=blank-line
+fi
+# Made things belong to the texts they were made of.
+source_key=$(printf '%s\n' "$split" "${texts[@]}"; stat -c '%s %Y' "${texts[@]}")
+if [ ! -f source ] || [ "$(cat source)" != "$source_key" ]; then
+    rm -rf tokenizer.json tokens.bin tokens.idx run
+    printf '%s\n' "$source_key" >source
+fi
+if [ ! -s tokenizer.json ]; then
+    say "vocabulary: 8,192 byte-level BPE"
+    "$dtx" tokenizer train --vocab 8192 --out tokenizer.json "${texts[@]}"
+fi
+if [ ! -s tokens.idx ]; then
+    say "tokens"
+    "$dtx" tokenize --tokenizer tokenizer.json --split "$split" --out tokens "${texts[@]}"
+fi
+
+export OMP_NUM_THREADS=1
+progress=auto
+if [ -t 2 ]; then # behind mpirun a rank cannot see the terminal
+    progress=live
+    COLUMNS=$(tput cols 2>/dev/null || echo 100)
+    export COLUMNS
+fi
+# TERM to mpirun gives the ranks 30 s to save, not 1 s.
+launch=(mpirun --oversubscribe --bind-to none --mca odls_base_sigkill_timeout 30 -n 4)
+[ "$(id -u)" -ne 0 ] || launch+=(--allow-run-as-root)
+step_of() { sed -n "s/^$1: //p" run/status 2>/dev/null || true; }
+train() { # until, further options
+    local until=$1 resume=()
+    shift
+    [ ! -f run/checkpoints/latest ] || resume=(--resume latest)
+    [ ${#resume[@]} -gt 0 ] || rm -rf run # an attempt that saved nothing
+    "${launch[@]}" "$dtx" train --preset laptop --data.train tokens --run.dir run --train.steps "$steps" \
+        --lr.warmup $((steps / 10)) --train.until "$until" --log.progress "$progress" "$@" "${resume[@]}"
+}
+done_steps=$(step_of step)
+if [ "$(step_of steps)" != "$steps" ]; then
+    rm -rf run
+    done_steps=0
+fi
+if [ "${done_steps:-0}" -lt "$switch" ]; then
+    say "training, 4 ranks: tensor 2 × pipeline 2, to step $switch"
+    train "$switch"
+fi
+if [ "${done_steps:-0}" -lt "$steps" ]; then
+    say "the same run on another mesh: tensor 2 × data 2, to step $steps"
+    train "$steps" --parallel.pp 1 --parallel.dp 2
+fi
+
+say "held-out text"
+heldout=$("$dtx" eval --resume run/checkpoints --data.train tokens 2>/dev/null)
+unigram=$("$dtx" data entropy --heldout 0.01 tokens)
+echo "$heldout"
+loss=$(sed -n 's/^held-out loss \([0-9.]*\).*/\1/p' <<<"$heldout")
+entropy=$(sed -n 's/.*unigram entropy \([0-9.]*\).*/\1/p' <<<"$unigram")
+
+say "what it writes (seed 1)"
+"$dtx" generate --resume run/checkpoints --tokenizer tokenizer.json --tokens 96 2>/dev/null
+
+say "summary"
+"$dtx" curve run --unigram "$entropy" --svg loss.svg
+awk -F'[:,]' '{ for (i = 1; i < NF; i++) { if ($i == "\"tokens_per_s\"") t[NR] = $(i + 1); if ($i == "\"peak_share\"") p[NR] = $(i + 1) } }
+    END { n = asort_median(t, NR); m = asort_median(p, NR); printf "speed           %.0f tokens/s, %.0f %% of this machine'"'"'s measured peak (medians of all steps)\n", n, 100 * m }
+    function asort_median(a, n, i, j, x) { for (i = 2; i <= n; i++) { x = a[i]; for (j = i - 1; j > 0 && a[j] > x; j--) a[j + 1] = a[j]; a[j + 1] = x } return a[int((n + 1) / 2)] }' run/metrics.jsonl
+awk -v l="$loss" -v e="$entropy" 'BEGIN { printf "held-out loss   %.3f nats; unigram entropy of the same text %.3f: %.2f nats below\n", l, e, e - l }'
+echo "checkpoint      $dir/run/checkpoints/$(cat run/checkpoints/latest)"
+echo "curve           $dir/loss.svg"
+echo "time            $((SECONDS - started)) s without the packages"

@@ -1,0 +1,202 @@
+#include "parallel/comm.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "kernels/base/mem.h"
+#include "kernels/base/mutant.h"
+
+static enum dtx_status check_foldable(struct dtx_comm *comm, const struct dtx_tensor *tensor, const char *what)
+{
+    if (tensor->dtype == DTX_F32 || tensor->dtype == DTX_F64 || tensor->dtype == DTX_I64)
+        return DTX_OK;
+    return dtx_fail(comm->ctx, DTX_E_RANGE, "%s on communicator '%s': dtype %s (f32, f64 and i64 can be)", what,
+                    comm->name, dtx_dtype_name(tensor->dtype));
+}
+
+static enum dtx_status check_peer(struct dtx_comm *comm, int peer, const char *what)
+{
+    if (peer >= 0 && peer < comm->size)
+        return DTX_OK;
+    return dtx_fail(comm->ctx, DTX_E_RANGE, "%s on communicator '%s': rank %d of %d", what, comm->name, peer,
+                    comm->size);
+}
+
+enum dtx_status dtx_comm_all_reduce_sum(struct dtx_comm *comm, struct dtx_queue *queue, const struct dtx_tensor *tensor)
+{
+    DTX_TRY(comm->ctx, check_foldable(comm, tensor, "all-reduce sum"));
+    return comm->table->all_reduce_sum(comm, queue, tensor);
+}
+
+enum dtx_status dtx_comm_all_reduce_max(struct dtx_comm *comm, struct dtx_queue *queue, const struct dtx_tensor *tensor)
+{
+    DTX_TRY(comm->ctx, check_foldable(comm, tensor, "all-reduce max"));
+    if (DTX_MUTANT(all_reduce_max_is_sum))
+        return comm->table->all_reduce_sum(comm, queue, tensor);
+    return comm->table->all_reduce_max(comm, queue, tensor);
+}
+
+enum dtx_status dtx_comm_all_gather(struct dtx_comm *comm, struct dtx_queue *queue, const struct dtx_tensor *in,
+                                    const struct dtx_tensor *out)
+{
+    if (in->dtype != out->dtype || dtx_tensor_count(out) != comm->size * dtx_tensor_count(in))
+        return dtx_fail(comm->ctx, DTX_E_RANGE, "all-gather on communicator '%s': %lld %s of %d ranks into %lld %s",
+                        comm->name, (long long)dtx_tensor_count(in), dtx_dtype_name(in->dtype), comm->size,
+                        (long long)dtx_tensor_count(out), dtx_dtype_name(out->dtype));
+    return comm->table->all_gather(comm, queue, in, out);
+}
+
+enum dtx_status dtx_comm_broadcast(struct dtx_comm *comm, struct dtx_queue *queue, const struct dtx_tensor *tensor,
+                                   int root)
+{
+    DTX_TRY(comm->ctx, check_peer(comm, root, "broadcast"));
+    return comm->table->broadcast(comm, queue, tensor, root);
+}
+
+enum dtx_status dtx_comm_send_start(struct dtx_comm *comm, struct dtx_queue *queue, const struct dtx_tensor *tensor,
+                                    int peer, struct dtx_request *request)
+{
+    DTX_TRY(comm->ctx, check_peer(comm, peer, "send"));
+    return comm->table->send_start(comm, queue, tensor, peer, request);
+}
+
+enum dtx_status dtx_comm_recv_start(struct dtx_comm *comm, struct dtx_queue *queue, const struct dtx_tensor *tensor,
+                                    int peer, struct dtx_request *request)
+{
+    DTX_TRY(comm->ctx, check_peer(comm, peer, "receive"));
+    return comm->table->recv_start(comm, queue, tensor, peer, request);
+}
+
+enum dtx_status dtx_comm_wait(struct dtx_request *request)
+{
+    return request->comm->table->wait(request);
+}
+
+enum dtx_status dtx_comm_barrier(struct dtx_comm *comm)
+{
+    return comm->table->barrier(comm);
+}
+
+enum dtx_status dtx_comm_split(struct dtx_comm *comm, int color, int key, const char *name, struct dtx_comm **out)
+{
+    return comm->table->split(comm, color, key, name, out);
+}
+
+void dtx_comm_free(struct dtx_comm *comm)
+{
+    if (comm)
+        comm->table->free(comm);
+}
+
+void dtx_comm_abort(struct dtx_comm *comm, int exit_code)
+{
+    comm->table->abort(comm, exit_code);
+}
+
+enum dtx_status dtx_comm_broadcast_bytes(struct dtx_comm *comm, void *data, int64_t bytes, int root)
+{
+    struct dtx_tensor t = dtx_tensor_1d(data, DTX_U8, bytes);
+    return dtx_comm_broadcast(comm, NULL, &t, root);
+}
+
+enum dtx_status dtx_comm_gather_bytes(struct dtx_comm *comm, const void *data, int64_t bytes, void *all)
+{
+    struct dtx_tensor in = dtx_tensor_1d((void *)data, DTX_U8, bytes),
+                      out = dtx_tensor_1d(all, DTX_U8, comm->size * bytes);
+    return dtx_comm_all_gather(comm, NULL, &in, &out);
+}
+
+enum dtx_status dtx_comm_broadcast_text(struct dtx_comm *comm, char **text, int root)
+{
+    int64_t bytes = comm->rank == root ? (int64_t)strlen(*text) + 1 : 0;
+    DTX_TRY(comm->ctx, dtx_comm_broadcast_bytes(comm, &bytes, sizeof bytes, root));
+    void *copy = *text;
+    if (comm->rank != root)
+        DTX_TRY(comm->ctx, dtx_mem_alloc(comm->ctx, bytes, 1, &copy));
+    enum dtx_status status = dtx_comm_broadcast_bytes(comm, copy, bytes, root);
+    if (status == DTX_OK)
+        *text = copy;
+    else if (comm->rank != root)
+        dtx_mem_free(copy);
+    return status;
+}
+
+/* Beside a status: the rank only heard of another's failure, in an agreement before this one. */
+enum { SECOND_HAND = 1 << 16 };
+
+/* Which failure counts for more: a rank's own, then one it heard of, then the wish to be requeued. */
+static int weight_of(int32_t status)
+{
+    if (status == DTX_OK)
+        return 0;
+    if (status == DTX_E_REQUEUE)
+        return 1;
+    return status & SECOND_HAND ? 2 : 3;
+}
+
+/* The lowest rank whose failure counts most, or −1; *failed: ranks with a failure of their own. */
+static int failing_rank(const int32_t *statuses, int size, int *failed)
+{
+    int found = -1, most = 0;
+    *failed = 0;
+    for (int r = 0; r < size; r++) {
+        int weight = weight_of(statuses[r]);
+        *failed += weight == 3;
+        if (weight > most) {
+            most = weight;
+            found = r;
+        }
+    }
+    return found;
+}
+
+struct report {
+    char host[64];
+    char text[DTX_ERROR_TEXT];
+};
+
+/* Takes over the report of rank `from`; the rank itself notes how many others failed. */
+static enum dtx_status share_report(struct dtx_comm *comm, enum dtx_status status, int from, int failed)
+{
+    struct dtx_ctx *ctx = comm->ctx;
+    struct report report = {{0}, {0}};
+    if (comm->rank == from) {
+        if (ctx->error.status == DTX_OK)
+            snprintf(ctx->error.text, sizeof ctx->error.text, "%s", dtx_status_name(status));
+        ctx->error.status = status;
+        snprintf(report.host, sizeof report.host, "%s", ctx->host);
+        snprintf(report.text, sizeof report.text, "%s", ctx->error.text);
+    }
+    DTX_TRY(ctx, dtx_comm_broadcast_bytes(comm, &report, sizeof report, from));
+    if (comm->rank == from) {
+        size_t used = strlen(ctx->error.text);
+        if (failed > 1)
+            snprintf(ctx->error.text + used, sizeof ctx->error.text - used, " (%d of %d ranks failed)", failed,
+                     comm->size);
+        return status;
+    }
+    dtx_error_clear(ctx);
+    dtx_fail(ctx, DTX_E_PEER, "rank %d (%s): %.*s", from, report.host, DTX_ERROR_TEXT - 128, report.text);
+    return status;
+}
+
+enum dtx_status dtx_comm_agree(struct dtx_comm *comm, enum dtx_status status)
+{
+    if (comm->size == 1)
+        return status;
+    struct dtx_ctx *ctx = comm->ctx;
+    int32_t mine = DTX_MUTANT(agree_ignores_failure) ? DTX_OK : (int32_t)status;
+    if (mine != DTX_OK && ctx->error.status == DTX_E_PEER)
+        mine |= SECOND_HAND;
+    void *statuses = NULL;
+    DTX_TRY(ctx, dtx_mem_alloc(ctx, comm->size, sizeof mine, &statuses));
+    enum dtx_status done = dtx_comm_gather_bytes(comm, &mine, sizeof mine, statuses);
+    int failed, from = -1;
+    if (done == DTX_OK) {
+        from = failing_rank(statuses, comm->size, &failed);
+        if (from >= 0)
+            done = share_report(comm, (enum dtx_status)(((int32_t *)statuses)[from] & ~SECOND_HAND), from, failed);
+    }
+    dtx_mem_free(statuses);
+    return done;
+}

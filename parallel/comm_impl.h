@@ -1,0 +1,23 @@
+/* Between the files of the communicators; nobody else but their tests includes it. */
+#ifndef DTX_PARALLEL_COMM_IMPL_H
+#define DTX_PARALLEL_COMM_IMPL_H
+
+#include "parallel/comm.h"
+
+extern const struct dtx_comm_table dtx_comm_mpi_table;
+
+/* MPI_Init_thread and the world's communicator; options are valid. Leaves ctx->rank and size alone. */
+enum dtx_status dtx_comm_mpi_open(struct dtx_ctx *ctx, const struct dtx_comm_options *options, struct dtx_comm **out);
+/* For `comm` and what is split from it from now on: the same values on all ranks. */
+void dtx_comm_mpi_set_options(struct dtx_comm *comm, const struct dtx_comm_options *options);
+/* Frees the world and ends MPI. Collective. */
+void dtx_comm_mpi_close(struct dtx_comm *world);
+/* True when all ranks of the world came here, false when they did not within `seconds` (negative: waits for ever). Uses
+ * a communicator of its own, so the others may be in any other operation. */
+bool dtx_comm_mpi_meet(struct dtx_comm *world, double seconds);
+
+/* Folds `rows` rows of `count` elements in row order into `to`: sum, or maximum. f64, f32, i64. */
+enum dtx_fold { DTX_FOLD_SUM, DTX_FOLD_MAX };
+void dtx_comm_fold(enum dtx_fold fold, enum dtx_dtype dtype, int rows, int64_t count, const void *from, void *to);
+
+#endif

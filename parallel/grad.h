@@ -1,0 +1,32 @@
+/*
+ * What happens to gradients between the last micro-batch and the optimizer, in this order on every mesh:
+ *   1. a tied weight's gradient becomes embedding + head (two buffers on one rank, first and last stage otherwise),
+ *   2. rows whose gradient is partial (λ, sub-norm gain: each tensor rank saw only its heads) are summed over tp,
+ *   3. the flat buffer is summed over the data ranks, in rank order for every element.
+ * Loss and gradients are already divided by the number of target tokens of the whole global batch.
+ *
+ * The norm counts each weight of the model once on every mesh: per row a sum of squares in fp64 over fixed blocks of
+ * 1,024 elements, gathered over tp and pp, added in table order.
+ */
+#ifndef DTX_PARALLEL_GRAD_H
+#define DTX_PARALLEL_GRAD_H
+
+#include "parallel/param.h"
+
+struct dtx_grads {
+    struct dtx_params *params;
+    struct dtx_tensor blocks, sums; /* f64: scratch of one row's blocks; one sum per row of the table */
+    double *host_sums;
+};
+
+/* After dtx_params_allocate. Not collective. */
+enum dtx_status dtx_grads_create(struct dtx_params *params, struct dtx_grads *out);
+void dtx_grads_free(struct dtx_grads *grads);
+/* All gradients to zero. Not collective. */
+enum dtx_status dtx_grads_zero(struct dtx_grads *grads, struct dtx_queue *queue);
+/* Steps 1 to 3. Collective over the mesh. */
+enum dtx_status dtx_grads_reduce(struct dtx_grads *grads, struct dtx_queue *queue);
+/* The global L2 norm, the same bits on every rank. Waits for the queue. Collective over tp and pp. */
+enum dtx_status dtx_grads_norm(struct dtx_grads *grads, struct dtx_queue *queue, double *norm);
+
+#endif

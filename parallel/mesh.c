@@ -1,0 +1,138 @@
+#include "parallel/mesh.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "kernels/base/mutant.h"
+
+const char *dtx_axis_name(enum dtx_axis axis)
+{
+    static const char *const names[] = {"tp", "dp", "pp"};
+    return names[axis];
+}
+
+/* Appends "tp 2 × dp 1 × pp 2" to text. */
+static void append_sizes(char *text, size_t bytes, const int size[DTX_AXES])
+{
+    size_t used = strlen(text);
+    snprintf(text + used, bytes - used, "%stp %d × dp %d × pp %d", used ? ", " : "", size[DTX_AXIS_TP],
+             size[DTX_AXIS_DP], size[DTX_AXIS_PP]);
+}
+
+/* What fits `ranks`: first the asked sizes with one axis changed, else every product of powers that keeps tp or pp. */
+static void list_fitting(int ranks, const int asked[DTX_AXES], char *text, size_t bytes)
+{
+    text[0] = '\0';
+    for (int axis = 0; axis < DTX_AXES; axis++) {
+        int64_t others = 1;
+        for (int a = 0; a < DTX_AXES; a++)
+            if (a != axis)
+                others *= asked[a];
+        if (others < 1 || ranks % others != 0)
+            continue;
+        int size[DTX_AXES] = {asked[0], asked[1], asked[2]};
+        size[axis] = (int)(ranks / others);
+        append_sizes(text, bytes, size);
+    }
+    if (text[0])
+        return;
+    int listed = 0;
+    for (int tp = 1; tp <= ranks && listed < 8; tp++)
+        for (int pp = 1; ranks % tp == 0 && pp <= ranks / tp && listed < 8; pp++)
+            if (ranks / tp % pp == 0) {
+                append_sizes(text, bytes, (int[DTX_AXES]){tp, ranks / tp / pp, pp});
+                listed++;
+            }
+    if (listed == 8)
+        strncat(text, ", …", bytes - strlen(text) - 1);
+}
+
+static enum dtx_status check_sizes(struct dtx_ctx *ctx, int ranks, const int size[DTX_AXES])
+{
+    int64_t product = 1;
+    bool positive = true;
+    for (int a = 0; a < DTX_AXES; a++) {
+        positive = positive && size[a] >= 1;
+        product *= size[a];
+    }
+    if (positive && product == ranks)
+        return DTX_OK;
+    char asked[96] = "", fitting[512];
+    append_sizes(asked, sizeof asked, size);
+    int at_least_one[DTX_AXES];
+    for (int a = 0; a < DTX_AXES; a++)
+        at_least_one[a] = size[a] < 1 ? 1 : size[a];
+    list_fitting(ranks, at_least_one, fitting, sizeof fitting);
+    if (!positive)
+        return dtx_fail(ctx, DTX_E_CONFIG, "mesh %s: every size must be at least 1. For %d ranks would fit: %s", asked,
+                        ranks, fitting);
+    return dtx_fail(ctx, DTX_E_CONFIG, "mesh %s needs %lld ranks, the job has %d. Start %lld ranks, or use: %s", asked,
+                    (long long)product, ranks, (long long)product, fitting);
+}
+
+/* Communicators of two neighbouring stages. Edges between stages 2i, 2i+1 and between 2i+1, 2i+2 are split one after
+ * the other, since a stage has one of each. */
+static enum dtx_status make_channels(struct dtx_ctx *ctx, struct dtx_mesh *m)
+{
+    struct dtx_comm *pp = m->axis[DTX_AXIS_PP];
+    int stages = pp->size, stage = pp->rank;
+    struct dtx_comm **ends[2][2] = {{&m->forward_out, &m->forward_in}, {&m->backward_in, &m->backward_out}};
+    static const char *const names[] = {"pp-forward", "pp-backward"};
+    for (int direction = 0; direction < 2; direction++)
+        for (int parity = 0; parity < 2; parity++) {
+            int lower = stage % 2 == parity ? stage : stage - 1; /* of this rank's edge */
+            bool exists = lower >= 0 && lower + 1 < stages;
+            struct dtx_comm *edge;
+            DTX_TRY(ctx, dtx_comm_split(pp, exists ? lower : -1, stage, names[direction], &edge));
+            if (exists)
+                *ends[direction][stage == lower ? 0 : 1] = edge;
+        }
+    return DTX_OK;
+}
+
+static enum dtx_status make_comms(struct dtx_ctx *ctx, struct dtx_mesh *m)
+{
+    int tp = m->rank[DTX_AXIS_TP], dp = m->rank[DTX_AXIS_DP], pp = m->rank[DTX_AXIS_PP];
+    int n_tp = m->size[DTX_AXIS_TP], n_dp = m->size[DTX_AXIS_DP], n_pp = m->size[DTX_AXIS_PP];
+    DTX_TRY(ctx, dtx_comm_split(m->world, pp * n_dp + dp, tp, "tp", &m->axis[DTX_AXIS_TP]));
+    DTX_TRY(ctx, dtx_comm_split(m->world, pp * n_tp + tp, dp, "dp", &m->axis[DTX_AXIS_DP]));
+    DTX_TRY(ctx, dtx_comm_split(m->world, dp * n_tp + tp, pp, "pp", &m->axis[DTX_AXIS_PP]));
+    DTX_TRY(ctx, dtx_comm_split(m->world, 0, m->world->rank, "control", &m->control));
+    if (n_pp == 1)
+        return DTX_OK;
+    DTX_TRY(ctx, make_channels(ctx, m));
+    bool end = pp == 0 || pp == n_pp - 1;
+    return dtx_comm_split(m->axis[DTX_AXIS_PP], end ? 0 : -1, pp, "tied", &m->tied);
+}
+
+enum dtx_status dtx_mesh_create(struct dtx_ctx *ctx, struct dtx_comm *world, const int size[DTX_AXES],
+                                struct dtx_mesh *out)
+{
+    DTX_TRY(ctx, check_sizes(ctx, world->size, size));
+    struct dtx_mesh m = {.size = {size[0], size[1], size[2]}, .world = world};
+    int r = world->rank;
+    m.rank[DTX_AXIS_TP] = r % size[DTX_AXIS_TP];
+    m.rank[DTX_AXIS_DP] = r / size[DTX_AXIS_TP] % size[DTX_AXIS_DP];
+    m.rank[DTX_AXIS_PP] = r / size[DTX_AXIS_TP] / size[DTX_AXIS_DP];
+    if (DTX_MUTANT(mesh_axes_swapped)) {
+        m.rank[DTX_AXIS_DP] = r % size[DTX_AXIS_DP];
+        m.rank[DTX_AXIS_TP] = r / size[DTX_AXIS_DP] % size[DTX_AXIS_TP];
+    }
+    enum dtx_status status = make_comms(ctx, &m);
+    if (status != DTX_OK) {
+        dtx_mesh_free(&m);
+        return status;
+    }
+    *out = m;
+    return DTX_OK;
+}
+
+void dtx_mesh_free(struct dtx_mesh *m)
+{
+    struct dtx_comm *owned[] = {
+        m->tied,    m->backward_out,      m->backward_in,       m->forward_out,      m->forward_in,
+        m->control, m->axis[DTX_AXIS_PP], m->axis[DTX_AXIS_DP], m->axis[DTX_AXIS_TP]};
+    for (size_t i = 0; i < sizeof owned / sizeof *owned; i++)
+        dtx_comm_free(owned[i]);
+    *m = (struct dtx_mesh){0};
+}

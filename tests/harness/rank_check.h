@@ -1,0 +1,22 @@
+/* Checks in programs of several ranks: the first that fails says where and ends all ranks. */
+#ifndef DTX_TESTS_HARNESS_RANK_CHECK_H
+#define DTX_TESTS_HARNESS_RANK_CHECK_H
+
+#include <stdio.h>
+
+#include "parallel/comm.h"
+
+#define CHECK_THAT(world, condition, ...)                                                                              \
+    do {                                                                                                               \
+        if (!(condition)) {                                                                                            \
+            fprintf(stderr, "%s:%d: rank %d: %s: ", __FILE__, __LINE__, (world)->rank, #condition);                    \
+            fprintf(stderr, __VA_ARGS__);                                                                              \
+            fprintf(stderr, "\n");                                                                                     \
+            dtx_comm_abort(world, 1);                                                                                  \
+        }                                                                                                              \
+    } while (0)
+#define CHECK(world, condition) CHECK_THAT(world, condition, "%s", (world)->ctx->error.text)
+/* A call that must succeed. */
+#define CHECK_OK(world, call) CHECK(world, (call) == DTX_OK)
+
+#endif

@@ -1,0 +1,52 @@
+/* test: label=ranks ranks=4 timeout=60 */
+/*
+ * The end of a program. Without an argument: all is well. With one (comm_death.sh) rank 2 fails while the others
+ *   together: also come to the end     all: fail too     busy: sit in a collective     killed: the same, rank 2 is
+ * killed
+ */
+#include <signal.h>
+#include <string.h>
+
+#include "kernels/base/clock.h"
+#include "tests/harness/rank_check.h"
+
+/* What a training loop does: returns when something failed. */
+static enum dtx_status work(struct dtx_ctx *ctx, struct dtx_comm *world, const char *mode)
+{
+    float x[1000] = {0};
+    struct dtx_tensor t = dtx_tensor_1d(x, DTX_F32, 1000);
+    for (int step = 0; step < 5; step++)
+        DTX_TRY(ctx, dtx_comm_all_reduce_sum(world, NULL, &t));
+    if (strcmp(mode, "all") == 0)
+        return dtx_fail(ctx, DTX_E_CONFIG, "no such key 'trian.steps'");
+    if (strcmp(mode, "requeue") == 0) {
+        if (world->rank == 2)
+            dtx_clock_sleep(DTX_COMM_GRACE + 1.5);
+        return DTX_E_REQUEUE;
+    }
+    if (world->rank == 2 && strcmp(mode, "killed") == 0)
+        raise(SIGKILL);
+    if (world->rank == 2 && mode[0])
+        return dtx_fail(ctx, DTX_E_CONFIG, "cannot read /data/tokens.bin");
+    if (strcmp(mode, "busy") == 0 || strcmp(mode, "killed") == 0)
+        for (;;)
+            DTX_TRY(ctx, dtx_comm_all_reduce_sum(world, NULL, &t));
+    return DTX_OK;
+}
+
+int main(int argc, char **argv)
+{
+    struct dtx_ctx ctx;
+    struct dtx_comm *world;
+    dtx_ctx_init(&ctx);
+    if (dtx_comm_open_world(&ctx, &world) != DTX_OK) {
+        dtx_error_print(&ctx);
+        return 1;
+    }
+    enum dtx_status status = work(&ctx, world, argc > 1 ? argv[1] : "");
+    status = dtx_comm_finish(world, status, DTX_COMM_GRACE);
+    /* As in main.c: what was not printed yet. */
+    if (ctx.error.status != DTX_OK)
+        dtx_error_print(&ctx);
+    return dtx_status_exit_code(status);
+}

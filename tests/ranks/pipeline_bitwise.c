@@ -1,0 +1,112 @@
+/* test: label=ranks ranks=8 timeout=300 */
+/*
+ * Pipeline splits and schedules change no bit of losses, norms or weights: 2 and 4 stages, GPipe and 1F1B, against one
+ * stage, in fp32 and bf16, with data parallelism 1 and 2 and tensor parallelism 1 and 2; tied embeddings, clipping
+ * active at every step, 4 to 8 micro-batches with unequal target counts.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/harness/mesh_run.h"
+
+enum { STEPS = 6 };
+
+static void die(struct dtx_ctx *ctx, struct dtx_comm *world, const char *what)
+{
+    fprintf(stderr, "FAILED: %s: %s\n", what, ctx->error.text);
+    dtx_comm_abort(world, 1);
+}
+
+/* All losses, norms and weights one after another; on rank 0 of `ranks`. */
+static double *run(struct dtx_ctx *ctx, struct dtx_comm *world, struct dtx_comm *ranks, const struct dtx_test_model *m,
+                   int64_t *count)
+{
+    struct dtx_engine_config config;
+    struct dtx_engine *e;
+    struct dtx_backend *backend;
+    dtx_test_config(m, &config);
+    if (dtx_backend_open(ctx, "cpu", 1, dtx_isa_detect(), &backend) != DTX_OK ||
+        dtx_engine_create(ctx, &config, ranks, backend, &e) != DTX_OK)
+        die(ctx, world, "create");
+    struct dtx_params *p = dtx_engine_params(e);
+    *count = 2 * STEPS + dtx_params_total(p);
+    double *all = malloc((size_t)*count * sizeof *all), *next = all + 2 * STEPS;
+    if (dtx_test_train(e, m, STEPS, 2e-3, all, all + STEPS) != DTX_OK)
+        die(ctx, world, "train");
+    for (int i = 0; i < p->n; i++) {
+        if (dtx_test_gather(e, i, 'w', next) != DTX_OK)
+            die(ctx, world, "gather");
+        next += p->item[i].row.shape[0] * (p->item[i].row.ndim == 2 ? p->item[i].row.shape[1] : 1);
+    }
+    for (int s = 0; s < STEPS; s++)
+        if (!(all[STEPS + s] > config.optim.clip))
+            die(ctx, world, "a step was not clipped: the test does not test what it says");
+    dtx_engine_free(e);
+    dtx_backend_close(backend);
+    return all;
+}
+
+static double *run_on(struct dtx_ctx *ctx, struct dtx_comm *world, const struct dtx_test_model *m, int64_t *count)
+{
+    int size = m->tp * m->pp * m->dp;
+    struct dtx_comm *part;
+    double *values = NULL;
+    if (dtx_comm_split(world, world->rank < size, world->rank, "part", &part) != DTX_OK)
+        die(ctx, world, "split");
+    if (world->rank < size)
+        values = run(ctx, world, part, m, count);
+    dtx_comm_free(part);
+    return values;
+}
+
+static int check(struct dtx_ctx *ctx, struct dtx_comm *world, struct dtx_test_model m)
+{
+    int failures = 0;
+    int64_t count;
+    m.pp = 1;
+    m.schedule = "gpipe";
+    double *one = run_on(ctx, world, &m, &count);
+    for (int pp = 2; pp <= 4; pp *= 2)
+        for (int s = 0; s < 2; s++) {
+            m.pp = pp;
+            m.schedule = s ? "1f1b" : "gpipe";
+            if (m.tp * m.pp * m.dp > 8)
+                continue;
+            double *split = run_on(ctx, world, &m, &count);
+            if (world->rank == 0) {
+                int64_t different = 0;
+                for (int64_t i = 0; i < count; i++)
+                    different += memcmp(&one[i], &split[i], sizeof *one) != 0;
+                printf("%s %s tp%d dp%d: pp%d %s: %lld of %lld numbers differ\n", dtx_dtype_name(m.dtype), m.attention,
+                       m.tp, m.dp, pp, m.schedule, (long long)different, (long long)count);
+                failures += different != 0;
+            }
+            free(split);
+        }
+    free(one);
+    return failures;
+}
+
+int main(void)
+{
+    struct dtx_ctx ctx;
+    struct dtx_comm *world;
+    int failures = 0;
+    dtx_ctx_init(&ctx);
+    if (dtx_comm_open_world(&ctx, &world) != DTX_OK)
+        return 1;
+    for (int d = 0; d < 2; d++)
+        for (int variant = 0; variant < 2; variant++)
+            for (int i = 0; i < 3; i++) {
+                struct dtx_test_model m = dtx_test_model_default();
+                m.dtype = d ? DTX_BF16 : DTX_F32;
+                m.attention = variant ? "softmax" : "diff";
+                m.dp = i == 1 ? 2 : 1;
+                m.tp = i == 2 ? 2 : 1;
+                failures += check(&ctx, world, m);
+            }
+    dtx_comm_broadcast_bytes(world, &failures, sizeof failures, 0);
+    dtx_comm_close_world(world);
+    return failures ? 1 : 0;
+}

@@ -1,0 +1,99 @@
+#!/usr/bin/env bash
+# test: label=train timeout=60
+# dtx tokenizer, tokenize and data from the outside: results, messages, exit codes, nothing left behind by failures.
+set -uo pipefail
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+cd "$work" || exit 1
+failures=0
+
+complain() {
+    echo "FAILED: $1"
+    failures=$((failures + 1))
+}
+# expect CODE WORD COMMAND…: the exit code and a word in the output.
+expect() {
+    local code=$1 word=$2 got
+    shift 2
+    "$@" >out 2>&1
+    got=$?
+    [ "$got" = "$code" ] || complain "'$*' ends with $got, not $code: $(cat out)"
+    grep -qF -- "$word" out || complain "'$*' does not say '$word': $(cat out)"
+}
+
+cat "$DTX_SOURCE"/data/*.c >text.txt
+for command in tokenizer tokenize data; do
+    expect 0 "usage: dtx $command" "$DTX" $command --help
+done
+
+# Learning: the same file for any number of threads.
+expect 0 "700 ids, 443 merges" "$DTX" tokenizer train --vocab 700 --out a.json --threads 1 text.txt
+expect 0 "700 ids" "$DTX" tokenizer train --vocab 700 --out b.json --threads 3 text.txt
+cmp a.json b.json || complain "threads change the tokenizer"
+expect 0 "end of text   256" "$DTX" tokenizer info a.json
+printf 'no pair twice' >few.txt
+expect 0 "warning: the text has pairs for" "$DTX" tokenizer train --out few.json few.txt
+
+# Tokenizing: counts, the separator, the same tokens from a pipe, quiet when no terminal is there.
+lines=$(grep -c . text.txt)
+expect 0 "$lines documents" "$DTX" tokenize --tokenizer a.json --out lines --split line text.txt
+expect 0 "good: " "$DTX" data verify --vocab 700 lines
+expect 0 "documents    $lines" "$DTX" data inspect lines
+expect 0 "2 documents" "$DTX" tokenize --tokenizer a.json --out whole text.txt text.txt
+cat text.txt text.txt | expect 0 "1 documents" "$DTX" tokenize --tokenizer a.json --out pipe --separator= -
+[ "$("$DTX" tokenize --tokenizer a.json --out pipe --separator= - <text.txt 2>&1 | wc -l)" = 1 ] ||
+    complain "more than one line without a terminal"
+size=$(stat -c %s pipe.bin)
+[ "$(stat -c %s whole.bin)" = $((2 * size + 4)) ] || complain "two documents are not twice one and two separators"
+cmp -n "$size" pipe.bin whole.bin || complain "a pipe gives other tokens"
+[ "$(od -An -tu2 -j "$size" -N 2 whole.bin | tr -d ' ')" = 256 ] || complain "no separator behind the first document"
+printf 'caf\xe9 \xf0\x9f' >broken.txt
+expect 0 "2 invalid parts replaced" "$DTX" tokenize --tokenizer a.json --out broken broken.txt
+
+# Unigram entropy: of a uniform text over four symbols, ln 4.
+printf 'a\nb\nc\nd\n%.0s' $(seq 50) >four.txt
+expect 0 "entropy 1.3863 nats over 100 tokens" bash -c "'$DTX' tokenize --tokenizer a.json --out four --split line \
+    --separator= four.txt && '$DTX' data entropy --heldout 0.5 four"
+
+# What is wrong is named, with the exit codes of the design.
+expect 78 "--vocabs" "$DTX" tokenizer train --vocabs 300 text.txt
+expect 78 "vocab" "$DTX" tokenizer train --vocab 256 text.txt
+expect 78 "0 file(s)" "$DTX" tokenize --tokenizer a.json --out x
+expect 78 "--out PREFIX" "$DTX" tokenize --tokenizer a.json text.txt
+expect 78 "split" "$DTX" tokenize --tokenizer a.json --out x --split word text.txt
+expect 78 "<|end|>" "$DTX" tokenize --tokenizer a.json --out x --separator '<|end|>' text.txt
+expect 78 "frobnicate" "$DTX" data frobnicate x
+expect 1 "no/folder.json" "$DTX" tokenizer train --out no/folder.json text.txt
+expect 1 "nothing.txt" "$DTX" tokenize --tokenizer a.json --out x text.txt nothing.txt
+expect 1 "nothing.json" "$DTX" tokenize --tokenizer nothing.json --out x text.txt
+expect 1 "Is a directory" "$DTX" tokenize --tokenizer a.json --out x .
+truncate -s -1 lines.idx
+expect 1 "lines.idx: truncated" "$DTX" data verify lines
+truncate -s -2 whole.bin
+expect 1 "whole.bin" "$DTX" data inspect whole
+expect 1 "outside the vocabulary of 100" "$DTX" data verify --vocab 100 pipe
+[ -z "$(find . -name 'x*')" ] || complain "a failed run left $(find . -name 'x*')"
+
+# A full disk (here: a limit on file sizes) and a kill leave nothing under the final names.
+expect 1 "cannot write" bash -c "trap '' XFSZ; ulimit -f 40; exec '$DTX' tokenize --tokenizer a.json --out y text.txt"
+[ -z "$(find . -name 'y*')" ] || complain "a full disk left $(find . -name 'y*')"
+mkfifo stall
+"$DTX" tokenize --tokenizer a.json --out z stall >/dev/null 2>&1 &
+killed=$!
+exec 9>stall # the reader waits for more
+cat text.txt >&9
+for _ in $(seq 100); do
+    [ -e z.bin.partial ] && break
+    sleep 0.05
+done
+kill -KILL "$killed"
+wait "$killed" 2>/dev/null
+exec 9>&-
+[ -e z.bin.partial ] || complain "the killed run had not begun"
+[ ! -e z.bin ] && [ ! -e z.idx ] || complain "a killed run left a token file"
+expect 0 "1 documents" "$DTX" tokenize --tokenizer a.json --out z text.txt
+expect 0 "good: " "$DTX" data verify z
+[ "$(find . -name 'z*' | wc -l)" = 2 ] || complain "more than two files: $(find . -name 'z*')"
+
+[ "$failures" = 0 ] && echo "all good"
+exit $((failures > 0))

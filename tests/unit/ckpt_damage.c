@@ -1,0 +1,404 @@
+/* test: label=unit ranks=1 timeout=120 */
+/* Damaged, incomplete, foreign and newer checkpoints: found before use, named with file and cause, the one before is
+ * taken; retention and order of the folder of checkpoints. */
+#include <fcntl.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "checkpoints/ckpt.h"
+#include "checkpoints/disk.h"
+#include "checkpoints/index.h"
+#include "checkpoints/retain.h"
+#include "kernels/base/hash.h"
+#include "kernels/base/mem.h"
+#include "tests/harness/ckpt_state.h"
+
+struct run {
+    struct dtx_ctx ctx;
+    struct dtx_comm *self;
+    char dir[256], path[DTX_DISK_PATH];
+};
+
+static void start(struct run *run)
+{
+    dtx_ctx_init(&run->ctx);
+    run->ctx.log_level = DTX_LOG_ERROR;
+    assert_int_equal(dtx_comm_self(&run->ctx, &run->self), DTX_OK);
+    ckpt_temp_make(run->dir);
+}
+
+static void finish(struct run *run)
+{
+    dtx_comm_free(run->self);
+    ckpt_temp_remove(run->dir);
+}
+
+static enum dtx_status save(struct run *run, int64_t step, int keep)
+{
+    struct ckpt_state state = {0};
+    struct ckpt_mesh mesh = {1, 1, 1};
+    struct dtx_ckpt_meta meta = ckpt_state_meta(step, mesh);
+    struct dtx_ckpt_save_options options = {.keep = keep};
+    ckpt_state_add(&state, mesh, 0, (uint64_t)step);
+    enum dtx_status status = dtx_ckpt_save(&run->ctx, run->self, run->dir, state.items, 5, &meta, &options);
+    ckpt_state_free(&state);
+    return status;
+}
+
+/* Looks for `what`; the step found, or minus the status, with the text left in the context. */
+static int64_t find(struct run *run, const char *what)
+{
+    dtx_error_clear(&run->ctx);
+    enum dtx_status status = dtx_ckpt_find(&run->ctx, run->self, run->dir, what, run->path, sizeof run->path);
+    return status == DTX_OK ? atoll(strrchr(run->path, '-') + 1) : -(int64_t)status;
+}
+
+static void expect_text(struct run *run, const char *text)
+{
+    if (!strstr(run->ctx.error.text, text))
+        fail_msg("'%s' is not in '%s'", text, run->ctx.error.text);
+    dtx_error_clear(&run->ctx);
+}
+
+static void file_of(struct run *run, int64_t step, const char *file, char out[512])
+{
+    snprintf(out, 512, "%s/step-%08lld/%s", run->dir, (long long)step, file);
+}
+
+static void flip(const char *path, int64_t at)
+{
+    unsigned char byte;
+    int fd = open(path, O_RDWR);
+    assert_true(fd >= 0 && pread(fd, &byte, 1, at) == 1);
+    byte ^= 1u << (at % 8);
+    assert_true(pwrite(fd, &byte, 1, at) == 1);
+    close(fd);
+}
+
+static void overwrite(const char *path, const char *text)
+{
+    FILE *file = fopen(path, "w");
+    assert_true(file && fputs(text, file) >= 0 && fclose(file) == 0);
+}
+
+/* Flips one bit at many places of each file: never taken, the earlier one is; turned back, it is good again. */
+static void test_bits(void **unused)
+{
+    (void)unused;
+    struct run run;
+    static const char *const files[] = {"checkpoint.h5", "shard-00000.h5", "COMPLETE"};
+    start(&run);
+    assert_int_equal(save(&run, 1, 0), DTX_OK);
+    assert_int_equal(save(&run, 2, 0), DTX_OK);
+    for (int f = 0; f < 3; f++) {
+        char path[512];
+        struct stat s;
+        file_of(&run, 2, files[f], path);
+        assert_int_equal(stat(path, &s), 0);
+        for (int64_t at = 0; at < s.st_size; at += s.st_size < 1000 ? 1 : s.st_size / 61) {
+            flip(path, at);
+            int64_t found = find(&run, "latest");
+            /* a flipped format number may look newer, which is refused aloud instead of passed over */
+            if (found != 1 && found != -DTX_E_UNSUPPORTED)
+                fail_msg("%s, byte %lld: %lld is found", files[f], (long long)at, (long long)found);
+            flip(path, at);
+        }
+        assert_int_equal(find(&run, "latest"), 2);
+    }
+    finish(&run);
+}
+
+static void test_files(void **unused)
+{
+    (void)unused;
+    struct run run;
+    char path[512], other[512];
+    start(&run);
+    assert_int_equal(find(&run, "latest"), -DTX_E_CONFIG);
+    expect_text(&run, "there is no checkpoint in");
+    for (int64_t step = 1; step <= 8; step++)
+        assert_int_equal(save(&run, step, 0), DTX_OK);
+    file_of(&run, 8, "shard-00000.h5", path);
+    assert_int_equal(truncate(path, 3000), 0);
+    file_of(&run, 7, "shard-00000.h5", path);
+    assert_int_equal(unlink(path), 0);
+    file_of(&run, 6, "COMPLETE", path);
+    assert_int_equal(unlink(path), 0);
+    file_of(&run, 5, "checkpoint.h5", path); /* another checkpoint's, good in itself */
+    file_of(&run, 4, "checkpoint.h5", other);
+    assert_int_equal(rename(path, other), 0);
+    file_of(&run, 3, "checkpoint.h5", path);
+    overwrite(path, "no HDF5 at all");
+    assert_int_equal(find(&run, "latest"), 2);
+    static const char *const texts[] = {"step-00000003/checkpoint.h5 has 14 bytes instead of",
+                                        "",
+                                        "step-00000005/checkpoint.h5 is missing",
+                                        "it has no file COMPLETE",
+                                        "step-00000007/shard-00000.h5 is missing",
+                                        "step-00000008/shard-00000.h5 has 3000 bytes instead of"};
+    for (int64_t step = 3; step <= 8; step++) { /* named by itself each is refused with its cause */
+        char name[32];
+        snprintf(name, sizeof name, "step-%08lld", (long long)step);
+        assert_int_equal(find(&run, name), -DTX_E_FORMAT);
+        expect_text(&run, texts[step - 3]);
+    }
+    assert_int_equal(find(&run, "step-00000001"), 1);
+    assert_int_equal(find(&run, "step-00000001/checkpoint.h5"), 1);
+    assert_int_equal(find(&run, run.dir), 2);
+    assert_int_equal(find(&run, "latest"), 2);
+    assert_int_equal(find(&run, "nothing/here"), -DTX_E_CONFIG);
+    expect_text(&run, "nothing/here does not exist");
+    assert_int_equal(find(&run, "step-00000001/shard-00000.h5"), -DTX_E_CONFIG);
+    expect_text(&run, "is a file");
+    finish(&run);
+}
+
+/* Loading alone, without a search before it, sees a damaged box; one that it does not need it does not read. */
+static void test_load(void **unused)
+{
+    (void)unused;
+    struct run run;
+    struct ckpt_state state = {0};
+    struct dtx_ckpt_index index;
+    char path[512], folder[300];
+    start(&run);
+    assert_int_equal(save(&run, 1, 0), DTX_OK);
+    snprintf(folder, sizeof folder, "%s/step-00000001", run.dir);
+    assert_int_equal(dtx_ckpt_index_read(&run.ctx, folder, &index), DTX_OK);
+    ckpt_state_add(&state, (struct ckpt_mesh){1, 1, 1}, 0, 1);
+    int64_t first;
+    assert_int_equal(dtx_ckpt_lookup(index.entries, index.n, state.items[1].name, &first), 1);
+    file_of(&run, 1, "shard-00000.h5", path);
+    flip(path, index.entries[first].offset + index.entries[first].bytes - 1);
+    assert_int_equal(dtx_ckpt_load(&run.ctx, run.self, folder, state.items, 1), DTX_OK);
+    assert_int_equal(dtx_ckpt_load(&run.ctx, run.self, folder, state.items, 5), DTX_E_FORMAT);
+    expect_text(&run, "shard-00000.h5 is damaged: the checksum of /model/layers.00.attn.q differs");
+    dtx_ckpt_index_free(&index);
+    ckpt_state_free(&state);
+    finish(&run);
+}
+
+/* A checkpoint of a later format is refused by its number, not passed over. */
+static void test_newer(void **unused)
+{
+    (void)unused;
+    struct run run;
+    char path[512];
+    start(&run);
+    assert_int_equal(save(&run, 1, 0), DTX_OK);
+    assert_int_equal(save(&run, 2, 0), DTX_OK);
+    file_of(&run, 2, "COMPLETE", path);
+    overwrite(path, "dtx checkpoint 2\nunknown things\n");
+    assert_int_equal(find(&run, "step-00000002"), -DTX_E_UNSUPPORTED);
+    expect_text(&run, "step-00000002/COMPLETE: the checkpoint has format 2");
+    assert_int_equal(find(&run, "latest"), -DTX_E_UNSUPPORTED);
+    finish(&run);
+}
+
+static void expect_folders(struct run *run, int n, const int64_t *steps)
+{
+    struct dtx_ckpt_place *places;
+    int got;
+    assert_int_equal(dtx_ckpt_list(&run->ctx, run->dir, &places, &got), DTX_OK);
+    assert_int_equal(got, n);
+    for (int i = 0; i < n; i++)
+        assert_int_equal(places[i].step, steps[i]);
+    dtx_mem_free(places);
+}
+
+static void test_order(void **unused)
+{
+    (void)unused;
+    struct run run;
+    char path[512], latest[600], line[64];
+    start(&run);
+    for (int64_t step = 1; step <= 4; step++)
+        assert_int_equal(save(&run, 1000 * step, 3), DTX_OK);
+    expect_folders(&run, 3, (int64_t[]){4000, 3000, 2000});
+    /* gone back to step 2000 and saved there: that is the newest now, though its step is lower */
+    assert_int_equal(save(&run, 2500, 3), DTX_OK);
+    assert_int_equal(find(&run, "latest"), 2500);
+    expect_folders(&run, 3, (int64_t[]){2500, 4000, 3000});
+    file_of(&run, 2500, "shard-00000.h5", path);
+    flip(path, 2000);
+    assert_int_equal(find(&run, "latest"), 4000);
+    /* an incomplete folder is never counted nor removed; keep 1 leaves the one just written */
+    file_of(&run, 4000, "COMPLETE", path);
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(save(&run, 3500, 1), DTX_OK);
+    expect_folders(&run, 2, (int64_t[]){3500, 4000});
+    assert_int_equal(find(&run, "latest"), 3500);
+    snprintf(latest, sizeof latest, "%s/latest", run.dir);
+    FILE *file = fopen(latest, "r");
+    assert_true(file && fgets(line, sizeof line, file));
+    fclose(file);
+    assert_string_equal(line, "step-00003500\n");
+    /* what killed saves leave: tidied by the next save; a folder set aside counts while its successor is not there */
+    snprintf(path, sizeof path, "%s/.new-step-00009000", run.dir);
+    assert_int_equal(mkdir(path, 0777), 0);
+    snprintf(path, sizeof path, "%s/.old-step-00003500", run.dir);
+    snprintf(latest, sizeof latest, "%s/step-00003500", run.dir);
+    assert_int_equal(rename(latest, path), 0);
+    assert_int_equal(find(&run, "latest"), 3500);
+    assert_non_null(strstr(run.path, ".old-step-00003500"));
+    assert_int_equal(save(&run, 3600, 0), DTX_OK);
+    expect_folders(&run, 3, (int64_t[]){3600, 3500, 4000});
+    assert_int_equal(access(latest, F_OK), 0);
+    snprintf(path, sizeof path, "%s/.new-step-00009000", run.dir);
+    assert_int_not_equal(access(path, F_OK), 0);
+    finish(&run);
+}
+
+/* The folder to save into is not what it should be; the earlier checkpoint stays. */
+static void test_bad_folder(void **unused)
+{
+    (void)unused;
+    struct run run;
+    char file[300], good[256];
+    start(&run);
+    assert_int_equal(save(&run, 1, 0), DTX_OK);
+    snprintf(file, sizeof file, "%s/file", run.dir);
+    overwrite(file, "x");
+    strcpy(good, run.dir);
+    snprintf(run.dir, sizeof run.dir, "%.200s/file/deeper", good);
+    assert_int_equal(save(&run, 2, 0), DTX_E_IO);
+    expect_text(&run, "/file is a file");
+    snprintf(run.dir, sizeof run.dir, "%.200s/a/b/c", good); /* missing folders are made */
+    assert_int_equal(save(&run, 2, 0), DTX_OK);
+    assert_int_equal(find(&run, "latest"), 2);
+    strcpy(run.dir, good);
+    assert_int_equal(find(&run, "latest"), 1);
+    finish(&run);
+}
+
+/* The table of boxes as it may come from a file with right checksums and wrong contents. */
+static void test_tables(void **unused)
+{
+    (void)unused;
+    struct run run;
+    start(&run);
+    struct dtx_ckpt_entry good[2] = {
+        {.name = "/a/b", .dtype = "f32", .ndim = 1, .whole = {5}, .global = {0}, .extent = {3}, .bytes = 12},
+        {.name = "/a/b",
+         .dtype = "f32",
+         .ndim = 1,
+         .whole = {5},
+         .global = {3},
+         .extent = {2},
+         .bytes = 8,
+         .offset = 12}};
+    assert_int_equal(dtx_ckpt_check_table(&run.ctx, "x", good, 2, 1), DTX_OK);
+    for (int fault = 0; fault < 14; fault++) {
+        struct dtx_ckpt_entry bad[2];
+        memcpy(bad, good, sizeof bad);
+        switch (fault) {
+        case 0:
+            bad[1].ndim = 0;
+            break;
+        case 1:
+            bad[1].ndim = 5;
+            break;
+        case 2:
+            bad[1].shard = 1;
+            break;
+        case 3:
+            bad[1].shard = -1;
+            break;
+        case 4:
+            bad[1].global[0] = 4;
+            break;
+        case 5:
+            bad[1].global[0] = -1;
+            break;
+        case 6:
+            bad[1].extent[0] = 0;
+            break;
+        case 7:
+            bad[1].extent[0] = INT64_MAX;
+            break;
+        case 8:
+            bad[1].bytes = 9;
+            break;
+        case 9:
+            bad[1].offset = -1;
+            break;
+        case 10:
+            memset(bad[1].dtype, 'f', 8);
+            break;
+        case 11:
+            strcpy(bad[1].name, "/a/../b");
+            break;
+        case 12:
+            bad[1].whole[0] = 6;
+            break;
+        case 13:
+            bad[0].whole[0] = bad[1].whole[0] = INT64_MAX;
+            break;
+        }
+        if (dtx_ckpt_check_table(&run.ctx, "x", bad, 2, 1) != DTX_E_FORMAT)
+            fail_msg("fault %d is not seen", fault);
+        dtx_error_clear(&run.ctx);
+    }
+    finish(&run);
+}
+
+/* 1,000 writers, at most 256 shards: neighbours together, in equal groups. */
+static void test_shards(void **unused)
+{
+    (void)unused;
+    struct run run;
+    void *memory;
+    start(&run);
+    static int shard_of_rank[1000], members[256];
+    assert_int_equal(dtx_mem_alloc(&run.ctx, 1000, sizeof(struct dtx_ckpt_entry), &memory), DTX_OK);
+    struct dtx_ckpt_entry *many = memory;
+    for (int i = 0; i < 1000; i++)
+        many[i].writer = i;
+    assert_int_equal(dtx_ckpt_assign_shards(many, 1000, 1000, 256, shard_of_rank), 250);
+    for (int r = 0; r < 1000; r++) {
+        assert_int_equal(shard_of_rank[r], r / 4);
+        members[many[r].shard]++;
+    }
+    for (int shard = 0; shard < 250; shard++)
+        assert_int_equal(members[shard], 4);
+    dtx_mem_free(many);
+    finish(&run);
+}
+
+/* Every element once, no piece longer than the limit unless it is one element. */
+static void test_pieces(void **unused)
+{
+    (void)unused;
+    struct dtx_box box = {.global = {10, 20, 30}, .local = {1, 2, 3}, .extent = {3, 4, 5}}, piece;
+    for (int64_t limit = 1; limit < 300; limit++) {
+        int64_t covered = 0, n = dtx_ckpt_pieces(&box, 3, 4, limit);
+        for (int64_t i = 0; i < n; i++) {
+            dtx_ckpt_piece(&box, 3, 4, limit, i, &piece);
+            int64_t count = dtx_ckpt_box_count(&piece, 3);
+            assert_true(count > 0 && (count * 4 <= limit || count == 1));
+            covered += count;
+            for (int d = 0; d < 3; d++) {
+                assert_true(piece.global[d] - box.global[d] == piece.local[d] - box.local[d]);
+                assert_true(piece.global[d] >= box.global[d] &&
+                            piece.global[d] + piece.extent[d] <= box.global[d] + box.extent[d]);
+            }
+        }
+        assert_int_equal(covered, 60);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_bits),   cmocka_unit_test(test_files),  cmocka_unit_test(test_newer),
+        cmocka_unit_test(test_load),   cmocka_unit_test(test_order),  cmocka_unit_test(test_tables),
+        cmocka_unit_test(test_shards), cmocka_unit_test(test_pieces), cmocka_unit_test(test_bad_folder)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,240 @@
+/* y = x + out(core(RMSNorm(x))): what all attention variants share. Heads are cut over the tensor axis. */
+#include "trainer/attn.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "kernels/base/mem.h"
+
+enum { S_RSTD, S_XN, S_Q, S_K, S_V, S_Y, S_DY, S_DQ, S_DK, S_DV, S_DCORE, S_DXN, S_OWN };
+
+#define DTX_VARIANT(name) extern const struct dtx_attn_variant dtx_attn_##name;
+#include "trainer/attn.inc"
+#undef DTX_VARIANT
+
+const struct dtx_attn_variant *dtx_attn_find(const char *name)
+{
+    static const struct dtx_attn_variant *const list[] = {
+#define DTX_VARIANT(variant) &dtx_attn_##variant,
+#include "trainer/attn.inc"
+#undef DTX_VARIANT
+    };
+    for (size_t i = 0; i < sizeof list / sizeof *list; i++)
+        if (strcmp(list[i]->name, name) == 0)
+            return list[i];
+    return NULL;
+}
+
+/* This rank's heads. */
+static struct dtx_attn_shape local_shape(const struct dtx_layer *layer)
+{
+    struct dtx_attn_shape s;
+    int tp = layer->env->mesh->size[DTX_AXIS_TP];
+    layer->env->model->attention->shape(layer->env->model, &s);
+    s.q_heads /= tp;
+    s.k_heads /= tp;
+    s.v_heads /= tp;
+    return s;
+}
+
+static int64_t y_columns(const struct dtx_layer *layer)
+{
+    return layer->env->model->width / layer->env->mesh->size[DTX_AXIS_TP];
+}
+
+static int saved(const struct dtx_layer *layer, struct dtx_saved out[DTX_MAX_SAVED])
+{
+    const struct dtx_env *env = layer->env;
+    struct dtx_attn_shape s = local_shape(layer);
+    int64_t n = env->max_rows, width = env->model->width, d = env->model->head_dim, y = y_columns(layer);
+    int64_t q = s.q_heads * d, k = s.k_heads * d, v = s.v_heads * s.v_width;
+    enum dtx_dtype act = env->act;
+    out[S_RSTD] = (struct dtx_saved){"rstd", env->master, n, 1, DTX_SAVED_INPUT | DTX_SAVED_RECOMPUTE};
+    out[S_XN] = (struct dtx_saved){"xn", act, n, width, DTX_SAVED_WEIGHT | DTX_SAVED_RECOMPUTE};
+    out[S_Q] = (struct dtx_saved){"q", act, n, q, DTX_SAVED_INPUT | DTX_SAVED_RECOMPUTE};
+    out[S_K] = (struct dtx_saved){"k", act, n, k, DTX_SAVED_INPUT | DTX_SAVED_RECOMPUTE};
+    out[S_V] = (struct dtx_saved){"v", act, n, v, DTX_SAVED_INPUT | DTX_SAVED_RECOMPUTE};
+    out[S_Y] = (struct dtx_saved){"y", act, n, y, DTX_SAVED_WEIGHT | DTX_SAVED_RECOMPUTE};
+    out[S_DY] = (struct dtx_saved){"dy", act, n, width, DTX_SAVED_GRADIENT};
+    out[S_DQ] = (struct dtx_saved){"dq", act, n, q, DTX_SAVED_GRADIENT};
+    out[S_DK] = (struct dtx_saved){"dk", act, n, k, DTX_SAVED_GRADIENT};
+    out[S_DV] = (struct dtx_saved){"dv", act, n, v, DTX_SAVED_GRADIENT};
+    out[S_DCORE] = (struct dtx_saved){"dcore", act, n, y, DTX_SAVED_GRADIENT};
+    out[S_DXN] = (struct dtx_saved){"dxn", act, n, width, DTX_SAVED_GRADIENT};
+    return S_OWN + env->model->attention->saved(layer, out + S_OWN);
+}
+
+/* The shapes of a core over b sequences of t new rows after `first` earlier ones; data from the layer's tensors. */
+static struct dtx_attn_core core_of(const struct dtx_layer *layer, const struct dtx_tensor *s, int64_t b, int64_t t,
+                                    int64_t first)
+{
+    const struct dtx_env *env = layer->env;
+    struct dtx_attn_shape shape = local_shape(layer);
+    int64_t d = env->model->head_dim, total = first + t, y = y_columns(layer);
+    struct dtx_attn_core core = {
+        .q = dtx_tensor_4d(s ? s[S_Q].data : NULL, env->act, b, t, shape.q_heads, d),
+        .k = dtx_tensor_4d(s ? s[S_K].data : NULL, env->act, b, total, shape.k_heads, d),
+        .v = dtx_tensor_4d(s ? s[S_V].data : NULL, env->act, b, total, shape.v_heads, shape.v_width),
+        .y = dtx_tensor_2d(s ? s[S_Y].data : NULL, env->act, b * t, y),
+        .dy = dtx_tensor_2d(s ? s[S_DCORE].data : NULL, env->act, b * t, y)};
+    core.dq = core.q;
+    core.dk = core.k;
+    core.dv = core.v;
+    core.dq.data = s ? s[S_DQ].data : NULL;
+    core.dk.data = s ? s[S_DK].data : NULL;
+    core.dv.data = s ? s[S_DV].data : NULL;
+    return core;
+}
+
+struct dtx_attn_core dtx_attn_largest(const struct dtx_layer *layer)
+{
+    const struct dtx_env *env = layer->env;
+    return core_of(layer, NULL, env->max_rows / env->max_length, env->max_length, 0);
+}
+
+struct dtx_attn_fwd_args dtx_attn_forward_args(const struct dtx_env *env, const struct dtx_attn_core *core, int maps)
+{
+    return (struct dtx_attn_fwd_args){.q = core->q,
+                                      .k = core->k,
+                                      .v = core->v,
+                                      .doc_start = env->doc_start,
+                                      .q_first = core->k.dim[1] - core->q.dim[1],
+                                      .k_first = 0,
+                                      .maps = maps,
+                                      .scale = 1.0 / sqrt((double)env->model->head_dim),
+                                      .work = env->work};
+}
+
+struct dtx_attn_bwd_args dtx_attn_backward_args(const struct dtx_env *env, const struct dtx_attn_core *core, int maps)
+{
+    return (struct dtx_attn_bwd_args){.q = core->q,
+                                      .k = core->k,
+                                      .v = core->v,
+                                      .doc_start = env->doc_start,
+                                      .maps = maps,
+                                      .scale = 1.0 / sqrt((double)env->model->head_dim),
+                                      .dq = core->dq,
+                                      .dk = core->dk,
+                                      .dv = core->dv,
+                                      .work = env->work};
+}
+
+static size_t work_bytes(const struct dtx_layer *layer)
+{
+    struct dtx_env *env = layer->env;
+    int64_t n = env->max_rows, width = env->model->width;
+    size_t most = env->model->attention->work_bytes(layer);
+    size_t norm = dtx_norm_work_bytes(env, n, width);
+    most = norm > most ? norm : most;
+    for (int i = DTX_ATTN_Q; i <= DTX_ATTN_OUT; i++) {
+        const int64_t *w = dtx_layer_param(layer, i)->local;
+        size_t bytes = dtx_linear_work_bytes(env, n, w[1], w[0]);
+        most = bytes > most ? bytes : most;
+    }
+    return most;
+}
+
+static enum dtx_status rotate(struct dtx_env *env, const struct dtx_tensor *x, int64_t first, bool inverse)
+{
+    struct dtx_rope_args args = {.x = *x, .y = *x, .table = env->rope, .first = first, .inverse = inverse};
+    return dtx_rope(env->queue, &args);
+}
+
+static enum dtx_status forward(const struct dtx_layer *layer, struct dtx_tensor *s, const struct dtx_tensor *x,
+                               const struct dtx_tensor *y)
+{
+    struct dtx_env *env = layer->env;
+    int64_t n = x->dim[0], first = env->first;
+    struct dtx_attn_core core = core_of(layer, s, env->batch, env->length, first);
+    struct dtx_tensor xn = dtx_saved_rows(&s[S_XN], n), wide = dtx_saved_rows(&env->wide, n);
+    /* New keys and values go behind the `first` rows that are there from earlier calls (none when training). */
+    struct dtx_tensor q = dtx_saved_rows(&s[S_Q], n), k = dtx_tensor_rows(&s[S_K], first, n);
+    struct dtx_tensor v = dtx_tensor_rows(&s[S_V], first, n);
+    DTX_TRY(env->ctx, dtx_norm(env, x, dtx_layer_param(layer, DTX_ATTN_NORM), &xn, &s[S_RSTD]));
+    DTX_TRY(env->ctx, dtx_linear(env, &xn, &dtx_layer_param(layer, DTX_ATTN_Q)->weight, &q));
+    DTX_TRY(env->ctx, dtx_linear(env, &xn, &dtx_layer_param(layer, DTX_ATTN_K)->weight, &k));
+    DTX_TRY(env->ctx, dtx_linear(env, &xn, &dtx_layer_param(layer, DTX_ATTN_V)->weight, &v));
+    struct dtx_tensor k_new = dtx_tensor_view_4d(&k, env->batch, env->length, core.k.dim[2], core.k.dim[3]);
+    DTX_TRY(env->ctx, rotate(env, &core.q, first, false));
+    DTX_TRY(env->ctx, rotate(env, &k_new, first, false));
+    DTX_TRY(env->ctx, env->model->attention->forward(layer, s + S_OWN, &core));
+    DTX_TRY(env->ctx, dtx_linear(env, &core.y, &dtx_layer_param(layer, DTX_ATTN_OUT)->weight, &wide));
+    DTX_TRY(env->ctx, dtx_sum_tensor_axis(env, &wide));
+    return dtx_add_to(env, &wide, x, y);
+}
+
+static enum dtx_status backward_input(const struct dtx_layer *layer, struct dtx_tensor *s, const struct dtx_tensor *x,
+                                      const struct dtx_tensor *dy, const struct dtx_tensor *dx)
+{
+    struct dtx_env *env = layer->env;
+    int64_t n = x->dim[0];
+    struct dtx_attn_core core = core_of(layer, s, env->batch, env->length, 0);
+    struct dtx_tensor kept = dtx_saved_rows(&s[S_DY], n), wide = dtx_saved_rows(&env->wide, n);
+    DTX_TRY(env->ctx, dtx_add_to(env, dy, NULL, &kept));
+    DTX_TRY(env->ctx, dtx_linear_input(env, dy, &dtx_layer_param(layer, DTX_ATTN_OUT)->weight, &core.dy, false));
+    DTX_TRY(env->ctx, env->model->attention->backward(layer, s + S_OWN, &core));
+    DTX_TRY(env->ctx, rotate(env, &core.dq, 0, true));
+    DTX_TRY(env->ctx, rotate(env, &core.dk, 0, true));
+    const int products[] = {DTX_ATTN_Q, DTX_ATTN_K, DTX_ATTN_V};
+    const int gradients[] = {S_DQ, S_DK, S_DV};
+    for (int i = 0; i < 3; i++) {
+        struct dtx_tensor d = dtx_saved_rows(&s[gradients[i]], n);
+        DTX_TRY(env->ctx, dtx_linear_input(env, &d, &dtx_layer_param(layer, products[i])->weight, &wide, i > 0));
+    }
+    DTX_TRY(env->ctx, dtx_sum_tensor_axis(env, &wide));
+    return dtx_norm_backward(env, &wide, x, dtx_layer_param(layer, DTX_ATTN_NORM), &s[S_RSTD], &s[S_DXN], dy, dx);
+}
+
+static enum dtx_status backward_weight(const struct dtx_layer *layer, struct dtx_tensor *s)
+{
+    struct dtx_env *env = layer->env;
+    int64_t n = env->batch * env->length;
+    const struct {
+        int param, gradient, input;
+    } products[] = {
+        {DTX_ATTN_Q, S_DQ, S_XN}, {DTX_ATTN_K, S_DK, S_XN}, {DTX_ATTN_V, S_DV, S_XN}, {DTX_ATTN_OUT, S_DY, S_Y}};
+    for (int i = 0; i < 4; i++) {
+        struct dtx_tensor d = dtx_saved_rows(&s[products[i].gradient], n),
+                          in = dtx_saved_rows(&s[products[i].input], n);
+        DTX_TRY(env->ctx, dtx_linear_weight(env, &d, &in, &dtx_layer_param(layer, products[i].param)->grad));
+    }
+    return DTX_OK;
+}
+
+/* 4D² + 4D²/r for the projections, 4·D·K for both maps together (a plain Transformer's attention of the same width). */
+static double flops(const struct dtx_model_config *model, double keys)
+{
+    double width = (double)model->width, r = (double)model->heads / (double)model->kv_heads;
+    return 4 * width * width + 4 * width * width / r + 4 * width * keys;
+}
+
+const struct dtx_layer_table dtx_attn_layer = {"attn",         saved,           work_bytes, forward,
+                                               backward_input, backward_weight, flops};
+
+enum dtx_status dtx_attn_declare(struct dtx_env *env, int index, int stage, struct dtx_layer *out)
+{
+    const struct dtx_model_config *m = env->model;
+    struct dtx_attn_shape shape;
+    m->attention->shape(m, &shape);
+    *out = (struct dtx_layer){.table = &dtx_attn_layer, .env = env, .index = index};
+    const struct {
+        const char *name;
+        int64_t out, in;
+        int split;
+        double std;
+    } matrices[] = {{"q", shape.q_heads * m->head_dim, m->width, 0, 0.02},
+                    {"k", shape.k_heads * m->head_dim, m->width, 0, 0.02},
+                    {"v", shape.v_heads * shape.v_width, m->width, 0, 0.02},
+                    {"out", m->width, m->width, 1, 0.02 / sqrt(2.0 * (double)m->layers)}};
+    char name[DTX_PARAM_NAME];
+    snprintf(name, sizeof name, "layers.%02d.attn_norm.gain", index);
+    struct dtx_param_row row = dtx_row_vector(name, m->width, stage);
+    DTX_TRY(env->ctx, dtx_params_add(env->params, &row, &out->param[DTX_ATTN_NORM]));
+    for (int i = 0; i < 4; i++) {
+        snprintf(name, sizeof name, "layers.%02d.attn.%s", index, matrices[i].name);
+        row = dtx_row_matrix(name, matrices[i].out, matrices[i].in, matrices[i].split, stage, matrices[i].std);
+        DTX_TRY(env->ctx, dtx_params_add(env->params, &row, &out->param[DTX_ATTN_Q + i]));
+    }
+    return m->attention->declare(env, index, stage, out);
+}

@@ -1,0 +1,243 @@
+#include "trainer/config.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "parallel/schedule.h"
+#include "trainer/attn.h"
+#include "trainer/lr.h"
+#include "trainer/optim.h"
+
+/* "|a|b|c": the variants of this build, from the folders' lists. The range of an option begins behind the first bar. */
+#define DTX_VARIANT(name) "|" #name
+static const char attentions[] =
+#include "trainer/attn.inc"
+    ;
+static const char optimizers[] =
+#include "trainer/optim.inc"
+    ;
+static const char schedules[] =
+#include "parallel/schedules.inc"
+    ;
+#undef DTX_VARIANT
+
+#define FREE  DTX_OPT_FREE
+#define FIXED DTX_OPT_FIXED
+const struct dtx_opt_row dtx_train_options[] = {
+    {"model.layers", DTX_OPT_INT, "4", "1..10000", FIXED, "Transformer blocks"},
+    {"model.width", DTX_OPT_INT, "256", "2..1000000", FIXED, "width of the residual stream"},
+    {"model.heads", DTX_OPT_INT, "4", "1..100000", FIXED, "attention heads; for diff half of the softmax baseline's"},
+    {"model.kv_heads", DTX_OPT_INT, "0", "0..100000", FIXED, "key/value heads (grouped queries); 0: as many as heads"},
+    {"model.head_dim", DTX_OPT_INT, "0", "0..1024", FIXED, "width of one map's head; 0: what fills model.width"},
+    {"model.ffn", DTX_OPT_INT, "0", "0..10000000", FIXED, "hidden width of SwiGLU; 0: 8/3 of the width, rounded to 64"},
+    {"model.vocab", DTX_OPT_INT, "8192", "1..16777216", FIXED, "vocabulary"},
+    {"model.attention", DTX_OPT_CHOICE, "diff", attentions + 1, FIXED, "attention variant"},
+    {"model.tied", DTX_OPT_BOOL, "true", NULL, FIXED, "one matrix for embedding and head"},
+    {"model.rope_theta", DTX_OPT_REAL, "10000", "1..1e12", FREE, "base of the rotary angles"},
+    {"model.norm_eps", DTX_OPT_REAL, "1e-5", "0..1", FIXED, "epsilon of RMSNorm"},
+    {"model.subnorm", DTX_OPT_CHOICE, "affine", "affine|plain|none", FIXED, "norm over each differential head"},
+    {"model.lambda_init", DTX_OPT_TEXT, "depth", NULL, FIXED,
+     "λ_init: 'depth' (0.8 - 0.6 exp(-0.3 layer)) or a number"},
+    {"train.length", DTX_OPT_INT, "256", "1..16777216", FREE, "tokens in a sequence"},
+    {"train.batch", DTX_OPT_INT, "16", "1..1000000000", FREE, "sequences in a step, over all data ranks"},
+    {"train.micro_batch", DTX_OPT_INT, "0", "0..1000000", FREE,
+     "sequences in one forward pass; 0: chosen (1, or more without pipeline)"},
+    {"train.steps", DTX_OPT_INT, "100", "0..", FREE, "optimizer steps of the whole run"},
+    {"train.until", DTX_OPT_INT, "0", "0..", FREE,
+     "stop after this step, with everything saved; 0: go on to train.steps"},
+    {"train.dtype", DTX_OPT_CHOICE, "f32", "f32|bf16|f64", FIXED,
+     "activations; masters and sums are fp32 (f64: for tests)"},
+    {"train.seed", DTX_OPT_INT, "1", "0..", FIXED, "seed of initial weights and of the data order"},
+    {"optim.name", DTX_OPT_CHOICE, "adamw", optimizers + 1, FIXED, "optimizer"},
+    {"optim.beta1", DTX_OPT_REAL, "0.9", "0..1", FREE, "decay of the first moment"},
+    {"optim.beta2", DTX_OPT_REAL, "0.95", "0..1", FREE, "decay of the second moment"},
+    {"optim.eps", DTX_OPT_REAL, "1e-8", "0..1", FREE, "added to the root of the second moment"},
+    {"optim.decay", DTX_OPT_REAL, "0.1", "0..", FREE, "decoupled weight decay of matrices"},
+    {"optim.decay_embeddings", DTX_OPT_BOOL, "true", NULL, FREE, "decay the embedding matrix too"},
+    {"optim.clip", DTX_OPT_REAL, "1.0", "0..", FREE, "largest global gradient norm; 0: no clipping"},
+    {"lr.schedule", DTX_OPT_CHOICE, "linear", DTX_LR_CHOICES, FREE, "learning rate after the warm-up"},
+    {"lr.peak", DTX_OPT_REAL, "1e-3", "0..", FREE, "highest learning rate"},
+    {"lr.min", DTX_OPT_REAL, "1e-5", "0..", FREE, "learning rate of the last step"},
+    {"lr.warmup", DTX_OPT_INT, "10", "0..", FREE, "steps from 0 to the peak"},
+    {"lr.decay_steps", DTX_OPT_INT, "0", "0..", FREE, "wsd: steps of the final decay; 0: a tenth of the run"},
+    {"parallel.tp", DTX_OPT_INT, "1", "1..100000", FREE, "tensor ranks: heads, ffn columns and vocabulary are split"},
+    {"parallel.pp", DTX_OPT_INT, "1", "1..100000", FREE, "pipeline stages"},
+    {"parallel.dp", DTX_OPT_INT, "0", "0..1000000", FREE, "data ranks; 0: what is left of the ranks started"},
+    {"parallel.schedule", DTX_OPT_CHOICE, "1f1b", schedules + 1, FREE, "order of forward and backward in the pipeline"},
+    {"data.train", DTX_OPT_TEXT, "", NULL, FREE, "token files: prefixes of .bin/.idx pairs, separated by commas"},
+    {"data.heldout", DTX_OPT_REAL, "0.02", "0..0.9", FIXED,
+     "share of each source's documents, the last ones, kept for evaluation"},
+    {"data.separator", DTX_OPT_INT, "-1", "-1..", FREE,
+     "id of the token that ends a document (for doc_reset); -1: none"},
+    {"data.doc_reset", DTX_OPT_BOOL, "false", NULL, FREE, "attention does not look across documents"},
+    {"data.prefetch", DTX_OPT_INT, "2", "0..1000", FREE, "batches read ahead by a thread; 0: read when needed"},
+    {"eval.every", DTX_OPT_INT, "50", "0..", FREE, "steps between evaluations; 0: only at the end"},
+    {"eval.samples", DTX_OPT_INT, "64", "0..", FREE, "held-out sequences of an evaluation; 0: none"},
+    {"checkpoint.every", DTX_OPT_INT, "100", "0..", FREE, "steps between checkpoints; 0: only at the end"},
+    {"checkpoint.keep", DTX_OPT_INT, "3", "0..", FREE, "newest checkpoints kept; 0: all"},
+    {"checkpoint.dir", DTX_OPT_TEXT, "", NULL, FREE, "folder of the checkpoints; default: RUN/checkpoints"},
+    {"run.dir", DTX_OPT_TEXT, "run", NULL, FREE, "folder of the run: configuration, metrics, status, checkpoints"},
+    {"device", DTX_OPT_CHOICE, "auto", "auto|cpu", FREE, "where to compute"},
+    {"cpu.threads", DTX_OPT_INT, "0", "0..4096", FREE,
+     "threads of each rank; 0: the allowed cores shared by the node's ranks"},
+    {"cpu.isa", DTX_OPT_CHOICE, "auto", "auto|plain|avx2|avx512|avx512_bf16", FREE,
+     "highest instruction set used; all ranks take the lowest among them"},
+    {"log.peak_seconds", DTX_OPT_REAL, "0.5", "0..60", FREE, "measure the GEMM peak so long at start; 0: not at all"},
+    {"log.progress", DTX_OPT_CHOICE, "auto", "auto|live|plain", FREE,
+     "one live line, or plain lines; auto: live on a terminal"},
+    {"log.every", DTX_OPT_INT, "10", "1..", FREE, "steps between lines when the output is no terminal"},
+    {NULL, 0, NULL, NULL, 0, NULL},
+};
+
+static void read_model(struct dtx_opt *opt, struct dtx_model_config *m)
+{
+    m->layers = dtx_opt_int(opt, "model.layers");
+    m->width = dtx_opt_int(opt, "model.width");
+    m->heads = dtx_opt_int(opt, "model.heads");
+    m->kv_heads = dtx_opt_int(opt, "model.kv_heads");
+    m->head_dim = dtx_opt_int(opt, "model.head_dim");
+    m->ffn = dtx_opt_int(opt, "model.ffn");
+    m->vocab = dtx_opt_int(opt, "model.vocab");
+    m->attention = dtx_attn_find(dtx_opt_text(opt, "model.attention"));
+    m->tied = dtx_opt_bool(opt, "model.tied");
+    m->rope_theta = dtx_opt_real(opt, "model.rope_theta");
+    m->norm_eps = dtx_opt_real(opt, "model.norm_eps");
+    const char *subnorm = dtx_opt_text(opt, "model.subnorm");
+    m->subnorm = strcmp(subnorm, "affine") == 0  ? DTX_SUBNORM_AFFINE
+                 : strcmp(subnorm, "plain") == 0 ? DTX_SUBNORM_PLAIN
+                                                 : DTX_SUBNORM_NONE;
+    const char *lambda_init = dtx_opt_text(opt, "model.lambda_init");
+    m->lambda_init = NAN;
+    if (strcmp(lambda_init, "depth") != 0) {
+        char *end;
+        m->lambda_init = strtod(lambda_init, &end);
+        if (*end || end == lambda_init || !(m->lambda_init >= 0 && m->lambda_init < 1))
+            dtx_opt_fault(opt, "model.lambda_init: '%s' is neither 'depth' nor a number from 0 to 1", lambda_init);
+    }
+    if (m->kv_heads == 0)
+        m->kv_heads = m->heads;
+    if (m->ffn == 0)
+        m->ffn = (m->width * 8 / 3 + 63) / 64 * 64;
+}
+
+/* Head counts and widths that contradict each other. */
+static void check_model(struct dtx_opt *opt, struct dtx_model_config *m)
+{
+    if (!m->attention) {
+        dtx_opt_fault(opt, "model.attention: '%s' is not in this build", dtx_opt_text(opt, "model.attention"));
+        return;
+    }
+    int64_t maps = m->attention->softmax_heads;
+    if (m->head_dim == 0)
+        m->head_dim = m->width / (maps * m->heads);
+    if (m->head_dim * maps * m->heads != m->width)
+        dtx_opt_fault(opt, "model.width %lld is not %s%lld heads × head_dim %lld; a width that fits: %lld",
+                      (long long)m->width, maps == 2 ? "2 × " : "", (long long)m->heads, (long long)m->head_dim,
+                      (long long)(m->heads * maps * (m->head_dim ? m->head_dim : 1)));
+    if (m->head_dim % 2)
+        dtx_opt_fault(opt, "model.head_dim %lld must be even: rotary positions turn pairs", (long long)m->head_dim);
+    if (m->heads % m->kv_heads)
+        dtx_opt_fault(opt, "model.heads %lld is not a multiple of model.kv_heads %lld", (long long)m->heads,
+                      (long long)m->kv_heads);
+}
+
+/* "1, 2, 4": the divisors of both numbers. */
+static void common_divisors(int64_t a, int64_t b, char *text, size_t bytes)
+{
+    size_t used = 0;
+    text[0] = '\0';
+    for (int64_t i = 1; i <= a && used + 24 < bytes; i++)
+        if (a % i == 0 && b % i == 0)
+            used += (size_t)snprintf(text + used, bytes - used, "%s%lld", used ? ", " : "", (long long)i);
+}
+
+static void read_mesh(struct dtx_opt *opt, int world, struct dtx_engine_config *c)
+{
+    const struct dtx_model_config *m = &c->model;
+    int64_t tp = dtx_opt_int(opt, "parallel.tp"), pp = dtx_opt_int(opt, "parallel.pp");
+    int64_t dp = dtx_opt_int(opt, "parallel.dp");
+    char fits[128];
+    if (dp == 0)
+        dp = world > 0 && world % (tp * pp) == 0 ? world / (tp * pp) : 1;
+    if (world > 0 && tp * pp * dp != world)
+        dtx_opt_fault(
+            opt,
+            "parallel: tp %lld × pp %lld × dp %lld = %lld ranks, but %d were started; start %lld, or choose sizes "
+            "whose product is %d",
+            (long long)tp, (long long)pp, (long long)dp, (long long)(tp * pp * dp), world, (long long)(tp * pp * dp),
+            world);
+    if (m->heads % tp || m->kv_heads % tp) {
+        common_divisors(m->heads, m->kv_heads, fits, sizeof fits);
+        dtx_opt_fault(opt, "parallel.tp %lld does not divide %lld heads and %lld key/value heads; what fits: %s",
+                      (long long)tp, (long long)m->heads, (long long)m->kv_heads, fits);
+    }
+    if (pp > m->layers)
+        dtx_opt_fault(opt, "parallel.pp %lld is more than the model's %lld layers; what fits: 1 to %lld", (long long)pp,
+                      (long long)m->layers, (long long)m->layers);
+    c->mesh[DTX_AXIS_TP] = (int)tp;
+    c->mesh[DTX_AXIS_PP] = (int)pp;
+    c->mesh[DTX_AXIS_DP] = (int)dp;
+    c->schedule = dtx_opt_text(opt, "parallel.schedule");
+}
+
+static void read_batch(struct dtx_opt *opt, struct dtx_engine_config *c)
+{
+    struct dtx_batch_config *b = &c->batch;
+    int64_t dp = c->mesh[DTX_AXIS_DP], pp = c->mesh[DTX_AXIS_PP];
+    b->length = dtx_opt_int(opt, "train.length");
+    b->global_batch = dtx_opt_int(opt, "train.batch");
+    b->micro_batch = dtx_opt_int(opt, "train.micro_batch");
+    int64_t each = b->global_batch / dp;
+    if (b->global_batch % dp) {
+        dtx_opt_fault(opt, "train.batch %lld is not a multiple of the %lld data ranks; what fits: %lld or %lld",
+                      (long long)b->global_batch, (long long)dp, (long long)(each * dp), (long long)((each + 1) * dp));
+        each = each ? each : 1;
+    }
+    if (b->micro_batch ==
+        0) { /* without a pipeline about 8,192 tokens at once; with one, enough micro-batches to fill it */
+        int64_t most = pp > 1 ? 1 : 8192 / b->length;
+        b->micro_batch = most < 1 ? 1 : most > each ? each : most;
+        while (each % b->micro_batch)
+            b->micro_batch--;
+    }
+    if (each % b->micro_batch)
+        dtx_opt_fault(opt,
+                      "train.micro_batch %lld does not divide the %lld sequences of a data rank (train.batch / dp)",
+                      (long long)b->micro_batch, (long long)each);
+    b->micro_batches = (int)(each / b->micro_batch);
+    if (b->micro_batches < 1)
+        b->micro_batches = 1;
+}
+
+/* Contradictions between options of the run itself. */
+static void check_run(struct dtx_opt *opt)
+{
+    int64_t warmup = dtx_opt_int(opt, "lr.warmup"), steps = dtx_opt_int(opt, "train.steps");
+    if (warmup > 0 && warmup >= steps)
+        dtx_opt_fault(opt, "lr.warmup %lld is not below train.steps %lld: the peak would never be left",
+                      (long long)warmup, (long long)steps);
+    if (dtx_opt_real(opt, "lr.min") > dtx_opt_real(opt, "lr.peak"))
+        dtx_opt_fault(opt, "lr.min %g is above lr.peak %g", dtx_opt_real(opt, "lr.min"), dtx_opt_real(opt, "lr.peak"));
+    if (dtx_opt_bool(opt, "data.doc_reset") && dtx_opt_int(opt, "data.separator") < 0)
+        dtx_opt_fault(opt, "data.doc_reset needs data.separator, the id of the token that ends a document");
+}
+
+void dtx_engine_config_read(struct dtx_opt *opt, int world_size, struct dtx_engine_config *out)
+{
+    memset(out, 0, sizeof *out);
+    read_model(opt, &out->model);
+    check_model(opt, &out->model);
+    read_mesh(opt, world_size, out);
+    read_batch(opt, out);
+    check_run(opt);
+    dtx_dtype_parse(dtx_opt_text(opt, "train.dtype"), &out->dtype);
+    out->seed = dtx_opt_int(opt, "train.seed");
+    out->optim = (struct dtx_optim_config){.variant = dtx_optim_find(dtx_opt_text(opt, "optim.name")),
+                                           .beta1 = dtx_opt_real(opt, "optim.beta1"),
+                                           .beta2 = dtx_opt_real(opt, "optim.beta2"),
+                                           .eps = dtx_opt_real(opt, "optim.eps"),
+                                           .decay = dtx_opt_real(opt, "optim.decay"),
+                                           .clip = dtx_opt_real(opt, "optim.clip"),
+                                           .decay_embeddings = dtx_opt_bool(opt, "optim.decay_embeddings")};
+}

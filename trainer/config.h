@@ -1,0 +1,54 @@
+/*
+ * The training options (one row each, see kernels/base/opt.h) and the structs made from them.
+ */
+#ifndef DTX_TRAINER_CONFIG_H
+#define DTX_TRAINER_CONFIG_H
+
+#include "kernels/base/opt.h"
+#include "kernels/base/tensor.h"
+#include "parallel/mesh.h"
+
+enum dtx_subnorm { DTX_SUBNORM_AFFINE, DTX_SUBNORM_PLAIN, DTX_SUBNORM_NONE };
+
+/* The model's shape. heads counts what the variant counts: differential heads for diff (each of two maps), plain heads
+ * for softmax; width = heads · value width. */
+struct dtx_model_config {
+    int64_t layers, width, heads, kv_heads, head_dim, ffn, vocab;
+    const struct dtx_attn_variant *attention;
+    bool tied;
+    double rope_theta, norm_eps;
+    enum dtx_subnorm subnorm;
+    double lambda_init; /* one constant for all layers; NaN: by depth, 0.8 − 0.6·exp(−0.3·layer) */
+};
+
+struct dtx_batch_config {
+    int64_t length;       /* tokens a sequence */
+    int64_t micro_batch;  /* sequences in one forward pass of one data rank */
+    int micro_batches;    /* forward passes of one data rank in a step */
+    int64_t global_batch; /* sequences a step: dp · micro_batches · micro_batch */
+};
+
+struct dtx_optim_config {
+    const struct dtx_optim_variant *variant;
+    double beta1, beta2, eps, decay, clip; /* clip 0: off */
+    bool decay_embeddings;
+};
+
+struct dtx_engine_config {
+    struct dtx_model_config model;
+    struct dtx_batch_config batch;
+    struct dtx_optim_config optim;
+    enum dtx_dtype dtype;
+    int64_t seed;
+    int mesh[DTX_AXES];
+    const char *schedule;
+};
+
+/* Rows of `dtx train`, ended by a NULL key. */
+extern const struct dtx_opt_row dtx_train_options[];
+
+/* Reads the structs; contradictions (heads and tp, batch and dp, …) are added to opt's faults, all of them, each saying
+ * what would fit. `world_size` 0: not known, mesh taken as written. Call dtx_opt_check afterwards. */
+void dtx_engine_config_read(struct dtx_opt *opt, int world_size, struct dtx_engine_config *out);
+
+#endif

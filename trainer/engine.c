@@ -1,0 +1,328 @@
+#include "trainer/engine.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "kernels/base/mem.h"
+#include "kernels/base/mutant.h"
+#include "parallel/pipe.h"
+#include "trainer/attn.h"
+#include "trainer/model.h"
+#include "trainer/optim.h"
+
+struct dtx_engine {
+    struct dtx_ctx *ctx;
+    struct dtx_engine_config config;
+    struct dtx_mesh mesh;
+    struct dtx_queue *queue;
+    struct dtx_params params;
+    struct dtx_grads grads;
+    struct dtx_env env;
+    struct dtx_model *model;
+    struct dtx_pipe *pipe;
+    /* A step's batch in the backend's memory: [micro_batches][micro_batch·length]. */
+    struct dtx_tensor tokens, targets, doc_start, loss;
+    bool documents; /* the current batch has doc_start */
+    struct dtx_tensor hyper, lambda;
+    struct dtx_tensor summary; /* f64 [2]: loss sum, targets */
+    double *host_loss;
+};
+
+static int64_t rows_of(const struct dtx_engine *e)
+{
+    return e->config.batch.micro_batch * e->config.batch.length;
+}
+
+static enum dtx_status allocate_batch(struct dtx_engine *e)
+{
+    int64_t rows = rows_of(e), micro_batches = e->config.batch.micro_batches;
+    e->tokens = dtx_tensor_2d(NULL, DTX_I32, micro_batches, rows);
+    e->targets = e->doc_start = e->tokens;
+    e->loss = dtx_tensor_2d(NULL, DTX_F64, micro_batches, rows);
+    e->hyper = dtx_tensor_1d(NULL, DTX_F64, 4);
+    e->summary = dtx_tensor_1d(NULL, DTX_F64, 2);
+    e->lambda = dtx_tensor_1d(NULL, e->env.master, e->config.model.layers);
+    e->env.loss_scale = dtx_tensor_1d(NULL, e->env.master, 1);
+    struct dtx_tensor *all[] = {&e->tokens, &e->targets, &e->doc_start,      &e->loss,
+                                &e->hyper,  &e->summary, &e->env.loss_scale, &e->lambda};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        DTX_TRY(e->ctx, dtx_tensor_alloc(e->queue->backend, all[i]));
+    void *host;
+    DTX_TRY(e->ctx, dtx_mem_alloc(e->ctx, micro_batches * rows, sizeof(double), &host));
+    e->host_loss = host;
+    return DTX_OK;
+}
+
+static enum dtx_status create_parts(struct dtx_engine *e, struct dtx_comm *world, struct dtx_backend *backend)
+{
+    struct dtx_ctx *ctx = e->ctx;
+    const struct dtx_engine_config *c = &e->config;
+    const struct dtx_schedule *schedule = dtx_schedule_find(c->schedule);
+    if (!schedule)
+        return dtx_fail(ctx, DTX_E_CONFIG, "parallel.schedule: there is no '%s'", c->schedule);
+    DTX_TRY(ctx, dtx_mesh_create(ctx, world, c->mesh, &e->mesh));
+    DTX_TRY(ctx, backend->queues->create(backend, &e->queue));
+    DTX_TRY(ctx, dtx_params_create(ctx, &e->params));
+    e->env = (struct dtx_env){.ctx = ctx,
+                              .queue = e->queue,
+                              .mesh = &e->mesh,
+                              .params = &e->params,
+                              .model = &e->config.model,
+                              .act = c->dtype,
+                              .master = dtx_dtype_master(c->dtype),
+                              .max_rows = rows_of(e),
+                              .max_length = c->batch.length};
+    DTX_TRY(ctx, dtx_model_declare(&e->env, &e->model));
+    for (int i = 0; i < e->params.n; i++)
+        if (strcmp(e->params.item[i].row.name, "embed.tokens") == 0)
+            e->params.item[i].row.decay = c->optim.decay_embeddings;
+    DTX_TRY(ctx, dtx_params_allocate(&e->params, backend, &e->mesh, c->dtype));
+    DTX_TRY(ctx, dtx_grads_create(&e->params, &e->grads));
+    DTX_TRY(ctx, allocate_batch(e));
+    struct dtx_tensor boundary = dtx_tensor_3d(NULL, c->dtype, c->batch.micro_batch, c->batch.length, c->model.width);
+    DTX_TRY(ctx, dtx_pipe_create(ctx, &e->mesh, e->queue, schedule, c->batch.micro_batches, &boundary, &e->pipe));
+    DTX_TRY(ctx, dtx_model_allocate(e->model, dtx_pipe_slots(e->pipe)));
+    return dtx_params_init(&e->params, e->queue, (uint64_t)c->seed);
+}
+
+enum dtx_status dtx_engine_create(struct dtx_ctx *ctx, const struct dtx_engine_config *config, struct dtx_comm *world,
+                                  struct dtx_backend *backend, struct dtx_engine **out)
+{
+    void *p;
+    DTX_TRY(ctx, dtx_mem_alloc(ctx, 1, sizeof(struct dtx_engine), &p));
+    struct dtx_engine *e = p;
+    e->ctx = ctx;
+    e->config = *config;
+    enum dtx_status status = create_parts(e, world, backend);
+    if (status != DTX_OK) {
+        dtx_engine_free(e);
+        return status;
+    }
+    *out = e;
+    return DTX_OK;
+}
+
+void dtx_engine_free(struct dtx_engine *e)
+{
+    if (!e)
+        return;
+    if (e->queue) {
+        struct dtx_tensor *all[] = {&e->tokens, &e->targets, &e->doc_start,      &e->loss,
+                                    &e->hyper,  &e->summary, &e->env.loss_scale, &e->lambda};
+        for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+            dtx_tensor_free(e->queue->backend, all[i]);
+    }
+    dtx_pipe_free(e->pipe);
+    dtx_model_free(e->model);
+    dtx_grads_free(&e->grads);
+    dtx_params_free(&e->params);
+    if (e->queue)
+        e->queue->backend->queues->free(e->queue);
+    dtx_mesh_free(&e->mesh);
+    dtx_mem_free(e->host_loss);
+    dtx_mem_free(e);
+}
+
+/* Points the layers at one micro-batch. */
+static void select_micro_batch(struct dtx_engine *e, int micro_batch)
+{
+    struct dtx_env *env = &e->env;
+    int64_t rows = rows_of(e);
+    const struct dtx_tensor *from[] = {&e->tokens, &e->targets, &e->loss};
+    struct dtx_tensor *to[] = {&env->tokens, &env->targets, &env->loss};
+    for (int i = 0; i < 3; i++) {
+        struct dtx_tensor row = dtx_tensor_rows(from[i], micro_batch, 1);
+        *to[i] = dtx_tensor_1d(row.data, row.dtype, rows);
+    }
+    struct dtx_tensor starts = dtx_tensor_rows(&e->doc_start, micro_batch, 1);
+    env->doc_start =
+        dtx_tensor_2d(e->documents ? starts.data : NULL, DTX_I32, e->config.batch.micro_batch, e->config.batch.length);
+    env->batch = e->config.batch.micro_batch;
+    env->length = e->config.batch.length;
+    env->first = 0;
+}
+
+static enum dtx_status stage_forward(void *self, int micro_batch, int slot, const struct dtx_tensor *in,
+                                     const struct dtx_tensor *out)
+{
+    struct dtx_engine *e = self;
+    select_micro_batch(e, micro_batch);
+    return dtx_model_forward(e->model, slot, in, out);
+}
+
+static enum dtx_status stage_backward(void *self, int micro_batch, int slot, const struct dtx_tensor *dout,
+                                      const struct dtx_tensor *din)
+{
+    struct dtx_engine *e = self;
+    select_micro_batch(e, micro_batch);
+    return dtx_model_backward(e->model, slot, dout, din);
+}
+
+/* Copies a batch in and counts its targets over the data ranks: loss and gradients are weighted by targets of the whole
+ * global batch, however it is cut. */
+static enum dtx_status load_batch(struct dtx_engine *e, const struct dtx_engine_batch *batch, int64_t *targets)
+{
+    int64_t n = dtx_tensor_count(&e->targets);
+    int64_t count = 0;
+    for (int64_t i = 0; i < n; i++)
+        count += batch->targets[i] >= 0;
+    DTX_TRY(e->ctx, dtx_tensor_set(e->queue, &e->tokens, batch->tokens));
+    DTX_TRY(e->ctx, dtx_tensor_set(e->queue, &e->targets, batch->targets));
+    e->documents = batch->doc_start != NULL;
+    if (batch->doc_start)
+        DTX_TRY(e->ctx, dtx_tensor_set(e->queue, &e->doc_start, batch->doc_start));
+    double host[2] = {0, (double)count};
+    DTX_TRY(e->ctx, dtx_tensor_set(e->queue, &e->summary, host));
+    DTX_TRY(e->ctx, dtx_comm_all_reduce_sum(e->mesh.axis[DTX_AXIS_DP], e->queue, &e->summary));
+    DTX_TRY(e->ctx, dtx_tensor_get(e->queue, &e->summary, host));
+    *targets = (int64_t)host[1];
+    double weight = host[1] > 0 ? 1.0 / host[1] : 0.0;
+    if (DTX_MUTANT(targets_of_own_rank_only))
+        weight = count ? 1.0 / ((double)count * e->mesh.size[DTX_AXIS_DP]) : 0.0;
+    float narrow = (float)weight;
+    return dtx_tensor_set(e->queue, &e->env.loss_scale, e->env.master == DTX_F64 ? (void *)&weight : (void *)&narrow);
+}
+
+/* Sum of this step's losses over the mesh: the last stage has them; data ranks add in rank order. */
+static enum dtx_status sum_losses(struct dtx_engine *e, double *out)
+{
+    double host[2] = {0, 0};
+    if (dtx_mesh_last_stage(&e->mesh)) {
+        DTX_TRY(e->ctx, dtx_tensor_get(e->queue, &e->loss, e->host_loss));
+        for (int64_t i = 0; i < dtx_tensor_count(&e->loss); i++)
+            host[0] += e->host_loss[i];
+    }
+    DTX_TRY(e->ctx, dtx_tensor_set(e->queue, &e->summary, host));
+    DTX_TRY(e->ctx, dtx_comm_all_reduce_sum(e->mesh.axis[DTX_AXIS_DP], e->queue, &e->summary));
+    DTX_TRY(e->ctx,
+            dtx_comm_broadcast(e->mesh.axis[DTX_AXIS_PP], e->queue, &e->summary, e->mesh.size[DTX_AXIS_PP] - 1));
+    DTX_TRY(e->ctx, dtx_tensor_get(e->queue, &e->summary, host));
+    *out = host[0];
+    return DTX_OK;
+}
+
+enum dtx_status dtx_engine_gradients(struct dtx_engine *e, const struct dtx_engine_batch *batch,
+                                     struct dtx_step_result *result)
+{
+    struct dtx_pipe_stage stage = {e, stage_forward, stage_backward};
+    memset(result, 0, sizeof *result);
+    e->env.training = true;
+    DTX_TRY(e->ctx, load_batch(e, batch, &result->targets));
+    DTX_TRY(e->ctx, dtx_grads_zero(&e->grads, e->queue));
+    DTX_TRY(e->ctx, dtx_pipe_run(e->pipe, &stage));
+    DTX_TRY(e->ctx, sum_losses(e, &result->loss));
+    if (result->targets > 0)
+        result->loss /= (double)result->targets;
+    DTX_TRY(e->ctx, dtx_grads_reduce(&e->grads, e->queue));
+    DTX_TRY(e->ctx, dtx_grads_norm(&e->grads, e->queue, &result->grad_norm));
+    double limit = e->config.optim.clip;
+    result->clip = limit > 0 && result->grad_norm > limit ? limit / result->grad_norm : 1.0;
+    return DTX_OK;
+}
+
+enum dtx_status dtx_engine_step(struct dtx_engine *e, const struct dtx_engine_batch *batch, int64_t step, double lr,
+                                struct dtx_step_result *result)
+{
+    const struct dtx_optim_config *optim = &e->config.optim;
+    DTX_TRY(e->ctx, dtx_engine_gradients(e, batch, result));
+    /* Loss and norm have the same bits on all ranks, so all skip or none does. */
+    result->skipped = !isfinite(result->loss) || !isfinite(result->grad_norm);
+    if (result->skipped && !DTX_MUTANT(nonfinite_not_skipped))
+        return DTX_OK;
+    double hyper[4];
+    optim->variant->hyper(optim, step, lr, result->clip, hyper);
+    DTX_TRY(e->ctx, dtx_tensor_set(e->queue, &e->hyper, hyper));
+    for (int i = 0; i < e->params.n; i++)
+        if (e->params.item[i].held)
+            DTX_TRY(e->ctx, optim->variant->update(e->queue, optim, &e->params.item[i], &e->hyper));
+    return DTX_OK;
+}
+
+enum dtx_status dtx_engine_evaluate(struct dtx_engine *e, const struct dtx_engine_batch *batch, double *loss_sum,
+                                    int64_t *targets)
+{
+    struct dtx_pipe_stage stage = {e, stage_forward, NULL};
+    e->env.training = false;
+    DTX_TRY(e->ctx, load_batch(e, batch, targets));
+    DTX_TRY(e->ctx, dtx_pipe_run_forward(e->pipe, &stage, e->config.batch.micro_batches));
+    return sum_losses(e, loss_sum);
+}
+
+/* n values of the master dtype become doubles in place. */
+static void widen(enum dtx_dtype master, double *values, int64_t n)
+{
+    for (int64_t i = n - 1; i >= 0 && master == DTX_F32; i--) {
+        float narrow;
+        memcpy(&narrow, (const char *)values + (size_t)i * sizeof narrow, sizeof narrow);
+        values[i] = narrow;
+    }
+}
+
+enum dtx_status dtx_engine_logits(struct dtx_engine *e, const int32_t *tokens, int64_t first, int64_t n, double *logits)
+{
+    struct dtx_env *env = &e->env;
+    int64_t vocab = e->config.model.vocab;
+    if (e->mesh.world->size != 1 || first < 0 || n < 1 || first + n > e->config.batch.length)
+        return dtx_fail(e->ctx, DTX_E_RANGE, "tokens %lld … %lld do not fit a context of %lld", (long long)first,
+                        (long long)(first + n), (long long)e->config.batch.length);
+    select_micro_batch(e, 0);
+    env->training = false;
+    env->batch = 1;
+    env->length = n;
+    env->first = first;
+    env->doc_start = (struct dtx_tensor){0};
+    env->tokens.dim[0] = env->targets.dim[0] = env->loss.dim[0] = n;
+    env->logits = dtx_tensor_2d(NULL, env->master, n, vocab);
+    DTX_TRY(e->ctx, dtx_tensor_set(e->queue, &env->tokens, tokens));
+    DTX_TRY(e->ctx, dtx_tensor_set(e->queue, &env->targets, tokens));
+    DTX_TRY(e->ctx, dtx_tensor_alloc(e->queue->backend, &env->logits));
+    enum dtx_status status = dtx_model_forward(e->model, 0, NULL, NULL);
+    struct dtx_tensor last = dtx_tensor_rows(&env->logits, n - 1, 1);
+    if (status == DTX_OK)
+        status = dtx_tensor_get(e->queue, &last, logits);
+    if (status == DTX_OK)
+        widen(env->master, logits, vocab);
+    dtx_tensor_free(e->queue->backend, &env->logits);
+    return status;
+}
+
+enum dtx_status dtx_engine_lambda(struct dtx_engine *e, double *lambda, int *n)
+{
+    int64_t layers = e->config.model.layers;
+    *n = 0;
+    if (!e->config.model.attention->lambda)
+        return DTX_OK;
+    DTX_TRY(e->ctx, dtx_tensor_zero(e->queue, &e->lambda));
+    DTX_TRY(e->ctx, dtx_model_lambda(e->model, &e->lambda));
+    DTX_TRY(e->ctx, dtx_comm_all_reduce_sum(e->mesh.axis[DTX_AXIS_PP], e->queue, &e->lambda));
+    DTX_TRY(e->ctx, dtx_tensor_get(e->queue, &e->lambda, lambda));
+    widen(e->env.master, lambda, layers);
+    *n = (int)layers;
+    return DTX_OK;
+}
+
+struct dtx_params *dtx_engine_params(struct dtx_engine *engine)
+{
+    return &engine->params;
+}
+
+const struct dtx_mesh *dtx_engine_mesh(const struct dtx_engine *engine)
+{
+    return &engine->mesh;
+}
+
+struct dtx_queue *dtx_engine_queue(struct dtx_engine *engine)
+{
+    return engine->queue;
+}
+
+const struct dtx_engine_config *dtx_engine_config_of(const struct dtx_engine *engine)
+{
+    return &engine->config;
+}
+
+double dtx_engine_step_flops(const struct dtx_engine_config *config)
+{
+    double tokens = (double)config->batch.global_batch * (double)config->batch.length;
+    return 3 * tokens * dtx_model_flops(&config->model, ((double)config->batch.length + 1) / 2);
+}

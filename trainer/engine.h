@@ -1,0 +1,58 @@
+/*
+ * The engine: a model on a mesh that takes steps. It knows nothing of files, data sources or time: the loop above gives
+ * it batches and a learning rate. Every function is collective over the mesh unless it says otherwise.
+ */
+#ifndef DTX_TRAINER_ENGINE_H
+#define DTX_TRAINER_ENGINE_H
+
+#include "parallel/grad.h"
+#include "trainer/config.h"
+
+struct dtx_engine;
+
+/* One data rank's part of a step, host memory: `sequences` rows of `length` tokens, sequences =
+ * micro_batches·micro_batch. targets: next tokens, −1 = none. doc_start: position of the first token of each token's
+ * document, or NULL. */
+struct dtx_engine_batch {
+    const int32_t *tokens, *targets, *doc_start;
+};
+
+struct dtx_step_result {
+    double loss;      /* mean over the global batch's targets */
+    double grad_norm; /* before clipping */
+    double clip;      /* factor applied, 1 when not clipped */
+    int64_t targets;  /* of the global batch */
+    bool skipped;     /* norm or loss not finite: nothing was updated, on any rank */
+};
+
+/* world: borrowed; the product of config->mesh must be its size. The backend is borrowed too. Weights are initialised
+ * from config->seed. */
+enum dtx_status dtx_engine_create(struct dtx_ctx *ctx, const struct dtx_engine_config *config, struct dtx_comm *world,
+                                  struct dtx_backend *backend, struct dtx_engine **out);
+void dtx_engine_free(struct dtx_engine *engine);
+
+/* Forward, backward, reduction and norm; the gradients stay in the table (tests read them). */
+enum dtx_status dtx_engine_gradients(struct dtx_engine *engine, const struct dtx_engine_batch *batch,
+                                     struct dtx_step_result *result);
+/* dtx_engine_gradients, clipping and the optimizer. `step` counts from 1. */
+enum dtx_status dtx_engine_step(struct dtx_engine *engine, const struct dtx_engine_batch *batch, int64_t step,
+                                double lr, struct dtx_step_result *result);
+/* Loss only, by the current weights: summed over the mesh, not divided. */
+enum dtx_status dtx_engine_evaluate(struct dtx_engine *engine, const struct dtx_engine_batch *batch, double *loss_sum,
+                                    int64_t *targets);
+/* Next-token logits of one sequence with a key/value cache: feeds n new tokens (host) at position `first`; writes the
+ * last token's logits (host, vocab of them). One rank only; first + n ≤ length. */
+enum dtx_status dtx_engine_logits(struct dtx_engine *engine, const int32_t *tokens, int64_t first, int64_t n,
+                                  double *logits);
+/* λ per layer of the whole model (host, model.layers of them); *n = 0 where the variant has none. */
+enum dtx_status dtx_engine_lambda(struct dtx_engine *engine, double *lambda, int *n);
+
+/* Not collective. */
+struct dtx_params *dtx_engine_params(struct dtx_engine *engine);
+const struct dtx_mesh *dtx_engine_mesh(const struct dtx_engine *engine);
+struct dtx_queue *dtx_engine_queue(struct dtx_engine *engine);
+const struct dtx_engine_config *dtx_engine_config_of(const struct dtx_engine *engine);
+/* Model FLOPs of one training step of the whole mesh, causal attention (K = (length + 1)/2). */
+double dtx_engine_step_flops(const struct dtx_engine_config *config);
+
+#endif

@@ -1,0 +1,96 @@
+#include <string.h>
+
+#include "data/stream.h"
+#include "kernels/base/mem.h"
+#include "trainer/loop.h"
+
+struct dtx_heldout {
+    struct dtx_session *session;
+    struct dtx_stream *stream;
+    int64_t each;                       /* sequences of one data rank in a batch */
+    int32_t *sample;                    /* [length + 1] */
+    int32_t *tokens, *targets, *starts; /* [each · length] */
+};
+
+enum dtx_status dtx_heldout_open(struct dtx_session *s, struct dtx_heldout **out)
+{
+    void *p;
+    const struct dtx_batch_config *b = &s->config.batch;
+    DTX_TRY(s->ctx, dtx_mem_alloc(s->ctx, 1, sizeof(struct dtx_heldout), &p));
+    struct dtx_heldout *h = p;
+    h->session = s;
+    h->each = b->micro_batch * b->micro_batches;
+    int64_t n = h->each * b->length;
+    enum dtx_status status = dtx_mem_alloc(s->ctx, 3 * n + b->length + 1, sizeof *h->tokens, &p);
+    if (status == DTX_OK) {
+        h->tokens = p;
+        h->targets = h->tokens + n;
+        h->starts = h->targets + n;
+        h->sample = h->starts + n;
+        struct dtx_stream_config config = {.paths = dtx_opt_text(s->opt, "data.train"),
+                                           .length = b->length,
+                                           .seed = (uint64_t)s->config.seed,
+                                           .heldout = dtx_opt_real(s->opt, "data.heldout"),
+                                           .use_heldout = true,
+                                           .vocab = s->config.model.vocab,
+                                           .separator = (int32_t)dtx_opt_int(s->opt, "data.separator"),
+                                           .doc_reset = dtx_opt_bool(s->opt, "data.doc_reset")};
+        status = dtx_stream_open(s->ctx, &config, &h->stream);
+    }
+    if (status != DTX_OK) {
+        dtx_heldout_close(h);
+        return status;
+    }
+    *out = h;
+    return DTX_OK;
+}
+
+void dtx_heldout_close(struct dtx_heldout *h)
+{
+    if (!h)
+        return;
+    dtx_stream_close(h->stream);
+    dtx_mem_free(h->tokens);
+    dtx_mem_free(h);
+}
+
+/* This rank's part of the batch that begins at held-out sample `first`; sequences beyond `samples` have no targets. */
+static enum dtx_status fill(struct dtx_heldout *h, int64_t first, int64_t samples)
+{
+    struct dtx_session *s = h->session;
+    int64_t length = s->config.batch.length;
+    first += h->each * dtx_engine_mesh(s->engine)->rank[DTX_AXIS_DP];
+    for (int64_t i = 0; i < h->each; i++) {
+        int32_t *tokens = h->tokens + i * length, *targets = h->targets + i * length;
+        if (first + i >= samples) {
+            memset(tokens, 0, (size_t)length * sizeof *tokens);
+            memset(h->starts + i * length, 0, (size_t)length * sizeof *tokens);
+            memset(targets, 0xff, (size_t)length * sizeof *targets);
+            continue;
+        }
+        DTX_TRY(s->ctx, dtx_stream_read(s->ctx, h->stream, first + i, 1, h->sample, h->starts + i * length));
+        memcpy(tokens, h->sample, (size_t)length * sizeof *tokens);
+        memcpy(targets, h->sample + 1, (size_t)length * sizeof *targets);
+    }
+    return DTX_OK;
+}
+
+enum dtx_status dtx_heldout_loss(struct dtx_heldout *h, int64_t samples, double *loss, int64_t *targets)
+{
+    struct dtx_session *s = h->session;
+    bool documents = dtx_opt_bool(s->opt, "data.doc_reset");
+    double sum = 0;
+    *targets = 0;
+    samples = dtx_min64(samples, dtx_stream_samples(h->stream));
+    for (int64_t first = 0; first < samples; first += s->config.batch.global_batch) {
+        DTX_TRY(s->ctx, dtx_comm_agree(s->world, fill(h, first, samples)));
+        struct dtx_engine_batch batch = {h->tokens, h->targets, documents ? h->starts : NULL};
+        double part;
+        int64_t count;
+        DTX_TRY(s->ctx, dtx_engine_evaluate(s->engine, &batch, &part, &count));
+        sum += part;
+        *targets += count;
+    }
+    *loss = *targets ? sum / (double)*targets : 0.0;
+    return DTX_OK;
+}

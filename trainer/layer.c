@@ -1,0 +1,130 @@
+#include "trainer/layer.h"
+
+#include <stdio.h>
+
+enum dtx_status dtx_linear(struct dtx_env *env, const struct dtx_tensor *x, const struct dtx_tensor *w,
+                           const struct dtx_tensor *y)
+{
+    struct dtx_matmul_args args = {.a = *x, .b = *w, .c = *y, .transpose_b = true, .work = env->work};
+    return dtx_matmul(env->queue, &args);
+}
+
+enum dtx_status dtx_linear_input(struct dtx_env *env, const struct dtx_tensor *dy, const struct dtx_tensor *w,
+                                 const struct dtx_tensor *dx, bool accumulate)
+{
+    struct dtx_matmul_args args = {.a = *dy, .b = *w, .c = *dx, .accumulate = accumulate, .work = env->work};
+    return dtx_matmul(env->queue, &args);
+}
+
+enum dtx_status dtx_linear_weight(struct dtx_env *env, const struct dtx_tensor *dy, const struct dtx_tensor *x,
+                                  const struct dtx_tensor *dw)
+{
+    struct dtx_matmul_args args = {
+        .a = *dy, .b = *x, .c = *dw, .transpose_a = true, .accumulate = true, .work = env->work};
+    return dtx_matmul(env->queue, &args);
+}
+
+size_t dtx_linear_work_bytes(struct dtx_env *env, int64_t rows, int64_t k, int64_t m)
+{
+    struct dtx_tensor x = dtx_tensor_2d(NULL, env->act, rows, k), y = dtx_tensor_2d(NULL, env->act, rows, m);
+    struct dtx_tensor w = dtx_tensor_2d(NULL, env->act, m, k), wide = dtx_tensor_2d(NULL, env->master, rows, k);
+    struct dtx_tensor dw = dtx_tensor_2d(NULL, env->master, m, k);
+    struct dtx_matmul_args forward = {.a = x, .b = w, .c = y, .transpose_b = true};
+    struct dtx_matmul_args input = {.a = y, .b = w, .c = wide, .accumulate = true};
+    struct dtx_matmul_args weight = {.a = y, .b = x, .c = dw, .transpose_a = true, .accumulate = true};
+    size_t f = dtx_matmul_work_bytes(env->queue, &forward), i = dtx_matmul_work_bytes(env->queue, &input);
+    size_t w_bytes = dtx_matmul_work_bytes(env->queue, &weight);
+    size_t most = f > i ? f : i;
+    return most > w_bytes ? most : w_bytes;
+}
+
+enum dtx_status dtx_sum_tensor_axis(struct dtx_env *env, const struct dtx_tensor *partial)
+{
+    return dtx_comm_all_reduce_sum(env->mesh->axis[DTX_AXIS_TP], env->queue, partial);
+}
+
+enum dtx_status dtx_add_to(struct dtx_env *env, const struct dtx_tensor *x, const struct dtx_tensor *y,
+                           const struct dtx_tensor *z)
+{
+    struct dtx_add_args args = {.x = *x, .z = *z, .alpha = 1.0};
+    if (y)
+        args.y = *y;
+    return dtx_add(env->queue, &args);
+}
+
+enum dtx_status dtx_norm(struct dtx_env *env, const struct dtx_tensor *x, const struct dtx_param *gain,
+                         const struct dtx_tensor *y, const struct dtx_tensor *rstd)
+{
+    struct dtx_rmsnorm_fwd_args args = {.x = *x,
+                                        .gain = gain->weight,
+                                        .y = *y,
+                                        .rstd = dtx_tensor_1d(rstd->data, rstd->dtype, x->dim[0]),
+                                        .eps = env->model->norm_eps,
+                                        .out_scale = 1.0};
+    return dtx_rmsnorm_fwd(env->queue, &args);
+}
+
+enum dtx_status dtx_norm_backward(struct dtx_env *env, const struct dtx_tensor *dy, const struct dtx_tensor *x,
+                                  const struct dtx_param *gain, const struct dtx_tensor *rstd,
+                                  const struct dtx_tensor *narrow, const struct dtx_tensor *residual,
+                                  const struct dtx_tensor *dx)
+{
+    struct dtx_tensor rounded = *dy;
+    if (env->act != env->master) {
+        rounded = dtx_saved_rows(narrow, dy->dim[0]);
+        DTX_TRY(env->ctx, dtx_add_to(env, dy, NULL, &rounded));
+    }
+    struct dtx_rmsnorm_bwd_args args = {.dy = rounded,
+                                        .x = *x,
+                                        .gain = gain->weight,
+                                        .rstd = dtx_tensor_1d(rstd->data, rstd->dtype, x->dim[0]),
+                                        .dx = *dx,
+                                        .dgain = gain->grad,
+                                        .out_scale = 1.0,
+                                        .work = env->work};
+    if (residual)
+        args.residual = *residual;
+    return dtx_rmsnorm_bwd(env->queue, &args);
+}
+
+size_t dtx_norm_work_bytes(struct dtx_env *env, int64_t rows, int64_t width)
+{
+    struct dtx_tensor x = dtx_tensor_2d(NULL, env->act, rows, width), v = dtx_tensor_1d(NULL, env->master, width);
+    struct dtx_rmsnorm_bwd_args args = {
+        .dy = x, .x = x, .gain = v, .rstd = dtx_tensor_1d(NULL, env->master, rows), .residual = x, .dx = x, .dgain = v};
+    return dtx_rmsnorm_bwd_work_bytes(env->queue, &args);
+}
+
+struct dtx_tensor dtx_saved_rows(const struct dtx_tensor *saved, int64_t rows)
+{
+    return dtx_tensor_rows(saved, 0, rows);
+}
+
+struct dtx_param_row dtx_row_matrix(const char *name, int64_t out, int64_t in, int split_dim, int stage, double std)
+{
+    struct dtx_param_row row = {.ndim = 2,
+                                .shape = {out, in},
+                                .stage = stage,
+                                .tied_stage = -1,
+                                .init = DTX_INIT_NORMAL,
+                                .std = std,
+                                .lr_mult = 1.0,
+                                .decay = true};
+    if (split_dim >= 0)
+        row.place = (struct dtx_placement){DTX_SPLIT, split_dim, 1};
+    snprintf(row.name, sizeof row.name, "%s", name);
+    return row;
+}
+
+struct dtx_param_row dtx_row_vector(const char *name, int64_t n, int stage)
+{
+    struct dtx_param_row row = {.ndim = 1,
+                                .shape = {n, 1},
+                                .stage = stage,
+                                .tied_stage = -1,
+                                .init = DTX_INIT_ONES,
+                                .lr_mult = 1.0,
+                                .master_only = true};
+    snprintf(row.name, sizeof row.name, "%s", name);
+    return row;
+}

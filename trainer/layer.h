@@ -1,0 +1,133 @@
+/*
+ * Layers: what a stage is made of. A layer has a forward pass and a backward pass in two parts, input and weight,
+ * written by hand. Tensors that must live from forward to backward are a declared list, given to the layer per
+ * activation slot. Forward has no side effect but its outputs, so it may run twice.
+ *
+ * Shapes: n = b·t rows of the residual stream [n,D], of the activation dtype. With tensor parallelism every layer sees
+ * all rows and its own heads, ffn columns or vocabulary rows; sums over the tensor axis are made in fp32 before
+ * rounding.
+ */
+#ifndef DTX_TRAINER_LAYER_H
+#define DTX_TRAINER_LAYER_H
+
+#include "parallel/param.h"
+#include "trainer/config.h"
+
+/* What all layers of a rank share. */
+struct dtx_env {
+    struct dtx_ctx *ctx;
+    struct dtx_queue *queue;
+    const struct dtx_mesh *mesh;
+    struct dtx_params *params;
+    const struct dtx_model_config *model;
+    enum dtx_dtype act, master;
+    int64_t max_rows, max_length; /* rows and positions that buffers hold */
+
+    /* The current pass. */
+    int64_t batch, length; /* b and t of this pass, b·t ≤ max_rows */
+    int64_t first;         /* position of each sequence's first row; > 0 only when generating with a cache (b = 1) */
+    bool training;         /* false: the head computes the loss in its forward pass, and no backward follows */
+    struct dtx_tensor tokens, targets, doc_start; /* i32 [b·t], [b·t], [b,t]; doc_start absent: one document a row */
+    struct dtx_tensor loss;                       /* f64 [b·t]: where the head writes this pass's losses */
+    struct dtx_tensor logits; /* master [b·t, V/tp] or absent: where the head leaves them (no training) */
+
+    struct dtx_tensor rope;       /* master [max_length, d] */
+    struct dtx_tensor loss_scale; /* master [1]: 1 / target tokens of the global batch */
+    struct dtx_tensor work;       /* u8: workspace of operations, the largest any layer asked for */
+    struct dtx_tensor wide;       /* master [max_rows, D]: partial sums on their way to the tensor axis */
+};
+
+enum dtx_saved_need {
+    DTX_SAVED_INPUT = 1,     /* backward_input reads it */
+    DTX_SAVED_WEIGHT = 2,    /* backward_weight reads it */
+    DTX_SAVED_RECOMPUTE = 4, /* forward can make it again from the layer's input */
+    DTX_SAVED_GRADIENT = 8   /* made by backward_input for backward_weight: no slot holds it during forward */
+};
+
+struct dtx_saved {
+    const char *name;
+    enum dtx_dtype dtype;
+    int64_t rows, columns; /* allocated as [rows, columns] */
+    int need;
+};
+enum { DTX_MAX_SAVED = 24 };
+
+struct dtx_layer;
+
+struct dtx_layer_table {
+    const char *name;
+    /* Tensors to keep; returns their number. */
+    int (*saved)(const struct dtx_layer *layer, struct dtx_saved out[DTX_MAX_SAVED]);
+    /* Workspace that the layer's operations need at most. */
+    size_t (*work_bytes)(const struct dtx_layer *layer);
+    /* x: [n,D], NULL for the embedding; y: [n,D], NULL for the head. x stays untouched until backward_input. */
+    enum dtx_status (*forward)(const struct dtx_layer *layer, struct dtx_tensor *saved, const struct dtx_tensor *x,
+                               const struct dtx_tensor *y);
+    /* dy: NULL for the head; dx: NULL for the embedding. Also adds the gradients of gains and λ, which are by-products.
+     */
+    enum dtx_status (*backward_input)(const struct dtx_layer *layer, struct dtx_tensor *saved,
+                                      const struct dtx_tensor *x, const struct dtx_tensor *dy,
+                                      const struct dtx_tensor *dx);
+    /* Adds the matrices' gradients. */
+    enum dtx_status (*backward_weight)(const struct dtx_layer *layer, struct dtx_tensor *saved);
+    /* Model FLOPs of the forward pass of one row that sees `keys` keys, whole model (all tensor ranks). */
+    double (*flops)(const struct dtx_model_config *model, double keys);
+};
+
+struct dtx_layer {
+    const struct dtx_layer_table *table;
+    struct dtx_env *env;
+    int index;          /* of the block, from 0 */
+    int param[16];      /* rows of the table, in the order the layer declared them */
+    double lambda_init; /* attention */
+};
+
+extern const struct dtx_layer_table dtx_embed_layer, dtx_attn_layer, dtx_ffn_layer, dtx_head_layer;
+
+/* Adds the rows of one layer; fills table, index and param. stage: where it lives. */
+enum dtx_status dtx_embed_declare(struct dtx_env *env, int stage, int head_stage, struct dtx_layer *out);
+enum dtx_status dtx_attn_declare(struct dtx_env *env, int index, int stage, struct dtx_layer *out);
+enum dtx_status dtx_ffn_declare(struct dtx_env *env, int index, int stage, struct dtx_layer *out);
+/* embed_param: the embedding's row, used again when tied. */
+enum dtx_status dtx_head_declare(struct dtx_env *env, int stage, int embed_param, struct dtx_layer *out);
+
+/* The parameter a layer declared as its i-th. */
+static inline struct dtx_param *dtx_layer_param(const struct dtx_layer *layer, int i)
+{
+    return &layer->env->params->item[layer->param[i]];
+}
+
+/* Small helpers that every layer uses (layer.c). */
+
+/* y = x·Wᵀ: x [n,k], w [m,k], y [n,m] of act or master dtype; accumulate adds. */
+enum dtx_status dtx_linear(struct dtx_env *env, const struct dtx_tensor *x, const struct dtx_tensor *w,
+                           const struct dtx_tensor *y);
+/* dx (+)= dy·W: dy [n,m]; dx [n,k] master. */
+enum dtx_status dtx_linear_input(struct dtx_env *env, const struct dtx_tensor *dy, const struct dtx_tensor *w,
+                                 const struct dtx_tensor *dx, bool accumulate);
+/* dw += dyᵀ·x. */
+enum dtx_status dtx_linear_weight(struct dtx_env *env, const struct dtx_tensor *dy, const struct dtx_tensor *x,
+                                  const struct dtx_tensor *dw);
+size_t dtx_linear_work_bytes(struct dtx_env *env, int64_t rows, int64_t k, int64_t m);
+/* Sums a partial product over the tensor axis, in rank order, in place. Collective over tp. */
+enum dtx_status dtx_sum_tensor_axis(struct dtx_env *env, const struct dtx_tensor *partial);
+/* y = RMSNorm(x)·gain; rstd keeps one number a row. */
+enum dtx_status dtx_norm(struct dtx_env *env, const struct dtx_tensor *x, const struct dtx_param *gain,
+                         const struct dtx_tensor *y, const struct dtx_tensor *rstd);
+/* dx = residual + backward of the norm from dy (master [n,D]; `narrow` holds it in the activation dtype where that is
+ * another one); residual may be NULL. Adds the gain's gradient. */
+enum dtx_status dtx_norm_backward(struct dtx_env *env, const struct dtx_tensor *dy, const struct dtx_tensor *x,
+                                  const struct dtx_param *gain, const struct dtx_tensor *rstd,
+                                  const struct dtx_tensor *narrow, const struct dtx_tensor *residual,
+                                  const struct dtx_tensor *dx);
+size_t dtx_norm_work_bytes(struct dtx_env *env, int64_t rows, int64_t width);
+/* z = x + y rounded to z's dtype (y may be NULL). */
+enum dtx_status dtx_add_to(struct dtx_env *env, const struct dtx_tensor *x, const struct dtx_tensor *y,
+                           const struct dtx_tensor *z);
+/* The first rows of a saved tensor as [rows, columns]. */
+struct dtx_tensor dtx_saved_rows(const struct dtx_tensor *saved, int64_t rows);
+/* A row for the table: matrix split over tp along `dim` (−1: replicated). */
+struct dtx_param_row dtx_row_matrix(const char *name, int64_t out, int64_t in, int split_dim, int stage, double std);
+struct dtx_param_row dtx_row_vector(const char *name, int64_t n, int stage);
+
+#endif

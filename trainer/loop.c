@@ -1,0 +1,388 @@
+#include "trainer/loop.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "data/loader.h"
+#include "kernels/base/clock.h"
+#include "kernels/base/mem.h"
+#include "kernels/base/mutant.h"
+#include "kernels/peak.h"
+#include "trainer/lr.h"
+#include "trainer/metrics.h"
+#include "trainer/progress.h"
+#include "trainer/run_status.h"
+#include "trainer/state.h"
+#include "trainer/stop.h"
+
+enum { MAX_SKIPPED = 20 }; /* steps in a row without an update before the run gives up */
+
+struct loop {
+    struct dtx_session *s;
+    struct dtx_ctx *ctx;
+    struct dtx_lr lr;
+    struct dtx_stream *stream;
+    struct dtx_loader *loader;
+    struct dtx_heldout *heldout;
+    struct dtx_metrics *metrics;   /* rank 0 */
+    struct dtx_progress *progress; /* rank 0 */
+    int32_t *tokens, *targets;     /* [sequences · length] */
+    double *lambda;                /* [layers] */
+    double peak;                   /* FLOP/s of all ranks */
+    size_t memory_bytes;           /* the fullest rank's */
+    int64_t step, steps, saved_step, tokens_seen;
+    int64_t end; /* last step of this call: train.until or the run's last */
+    int skipped_in_a_row;
+    double best_heldout;
+    int stop_signal; /* the one that the lowest rank with any was sent; 0: go on */
+};
+
+static bool root(const struct loop *l)
+{
+    return l->s->world->rank == 0;
+}
+
+static void set_lr(struct loop *l)
+{
+    struct dtx_opt *opt = l->s->opt;
+    int64_t until = dtx_opt_int(opt, "train.until");
+    l->steps = dtx_opt_int(opt, "train.steps");
+    l->end = until > 0 ? dtx_min64(until, l->steps) : l->steps;
+    l->lr = (struct dtx_lr){.variant = dtx_lr_find(dtx_opt_text(opt, "lr.schedule")),
+                            .peak = dtx_opt_real(opt, "lr.peak"),
+                            .min = dtx_opt_real(opt, "lr.min"),
+                            .warmup = dtx_opt_int(opt, "lr.warmup"),
+                            .steps = l->steps,
+                            .decay_steps = dtx_opt_int(opt, "lr.decay_steps")};
+    if (l->lr.decay_steps == 0)
+        l->lr.decay_steps = dtx_max64(1, l->steps / 10);
+}
+
+static enum dtx_status open_data(struct loop *l)
+{
+    struct dtx_session *s = l->s;
+    const struct dtx_batch_config *b = &s->config.batch;
+    const struct dtx_mesh *mesh = dtx_engine_mesh(s->engine);
+    int64_t n = b->micro_batch * b->micro_batches * b->length;
+    int64_t depth = dtx_opt_int(s->opt, "data.prefetch");
+    void *p;
+    struct dtx_stream_config config = {.paths = dtx_opt_text(s->opt, "data.train"),
+                                       .length = b->length,
+                                       .seed = (uint64_t)s->config.seed,
+                                       .heldout = dtx_opt_real(s->opt, "data.heldout"),
+                                       .vocab = s->config.model.vocab,
+                                       .separator = (int32_t)dtx_opt_int(s->opt, "data.separator"),
+                                       .doc_reset = dtx_opt_bool(s->opt, "data.doc_reset")};
+    struct dtx_loader_config loader = {.first_sample = s->resumed ? s->meta.samples : 0,
+                                       .global_batch = b->global_batch,
+                                       .dp_rank = mesh->rank[DTX_AXIS_DP],
+                                       .dp_size = mesh->size[DTX_AXIS_DP],
+                                       .depth = (int)dtx_max64(depth, 1),
+                                       .thread = depth > 0};
+    DTX_TRY(l->ctx, dtx_mem_alloc(l->ctx, 2 * n, sizeof *l->tokens, &p));
+    l->tokens = p;
+    l->targets = l->tokens + n;
+    DTX_TRY(l->ctx, dtx_mem_alloc(l->ctx, s->config.model.layers, sizeof *l->lambda, &p));
+    l->lambda = p;
+    if (!*config.paths)
+        return dtx_fail(l->ctx, DTX_E_CONFIG, "data.train is not set: give the prefix of a pair of token files");
+    DTX_TRY(l->ctx, dtx_stream_open(l->ctx, &config, &l->stream));
+    DTX_TRY(l->ctx, dtx_loader_open(l->ctx, l->stream, &loader, &l->loader));
+    if (dtx_opt_int(s->opt, "eval.samples") > 0 && config.heldout > 0)
+        DTX_TRY(l->ctx, dtx_heldout_open(s, &l->heldout));
+    return DTX_OK;
+}
+
+static enum dtx_status make_folder(struct dtx_ctx *ctx, const char *path)
+{
+    char part[DTX_PATH];
+    snprintf(part, sizeof part, "%s", path);
+    for (char *p = part + 1;; p++) {
+        if (*p != '/' && *p != '\0')
+            continue;
+        char end = *p;
+        *p = '\0';
+        if (mkdir(part, 0777) != 0 && errno != EEXIST)
+            return dtx_fail(ctx, DTX_E_IO, "run.dir: cannot make the folder %s: %s", part, strerror(errno));
+        if (end == '\0')
+            return DTX_OK;
+        *p = end;
+    }
+}
+
+/* Rank 0: the run's folder, its configuration, metrics. A folder with another run's metrics is not written over. */
+static enum dtx_status open_run_folder(struct loop *l)
+{
+    struct dtx_session *s = l->s;
+    char path[DTX_PATH];
+    struct stat existing;
+    DTX_TRY(l->ctx, make_folder(l->ctx, s->run_dir));
+    snprintf(path, sizeof path, "%s/metrics.jsonl", s->run_dir);
+    if (!s->resumed && stat(path, &existing) == 0 && existing.st_size > 0)
+        return dtx_fail(l->ctx, DTX_E_CONFIG,
+                        "run.dir: %s already holds a run; continue it with --resume latest, or choose another folder",
+                        s->run_dir);
+    snprintf(path, sizeof path, "%s/config.yaml", s->run_dir);
+    FILE *file = fopen(path, "w");
+    if (!file || fputs(s->text, file) < 0 || fclose(file) != 0)
+        return dtx_fail(l->ctx, DTX_E_IO, "%s: cannot write: %s", path, strerror(errno));
+    const char *mode = dtx_opt_text(s->opt, "log.progress");
+    DTX_TRY(l->ctx, dtx_metrics_open(l->ctx, s->run_dir, l->step, &l->metrics));
+    return dtx_progress_open(l->ctx, stderr,
+                             strcmp(mode, "live") == 0    ? DTX_PROGRESS_LIVE
+                             : strcmp(mode, "plain") == 0 ? DTX_PROGRESS_PLAIN
+                                                          : DTX_PROGRESS_AUTO,
+                             dtx_opt_int(s->opt, "log.every"), &l->progress);
+}
+
+/* GEMM peak of all ranks together, measured at once on all; memory of the fullest rank. */
+static enum dtx_status measure_ranks(struct loop *l)
+{
+    struct dtx_session *s = l->s;
+    double seconds = dtx_opt_real(s->opt, "log.peak_seconds");
+    struct {
+        double peak;
+        size_t memory;
+    } mine = {0, s->backend->peak_bytes}, *all;
+    void *p;
+    DTX_TRY(l->ctx, dtx_comm_barrier(s->world));
+    enum dtx_status status =
+        seconds > 0 ? dtx_peak_measure(l->ctx, s->backend, s->config.dtype, seconds, &mine.peak) : DTX_OK;
+    DTX_TRY(l->ctx, dtx_comm_agree(s->world, status));
+    DTX_TRY(l->ctx, dtx_mem_alloc(l->ctx, s->world->size, sizeof mine, &p));
+    all = p;
+    status = dtx_comm_gather_bytes(s->world, &mine, sizeof mine, all);
+    for (int r = 0; r < s->world->size && status == DTX_OK; r++) {
+        l->peak += all[r].peak;
+        l->memory_bytes = all[r].memory > l->memory_bytes ? all[r].memory : l->memory_bytes;
+    }
+    dtx_mem_free(p);
+    return status;
+}
+
+static void describe(const struct loop *l)
+{
+    const struct dtx_engine_config *c = &l->s->config;
+    const struct dtx_batch_config *b = &c->batch;
+    char count[16], peak[16], tokens[16];
+    dtx_format_count((double)dtx_params_total(dtx_engine_params(l->s->engine)), count);
+    dtx_format_count(l->peak, peak);
+    dtx_format_count((double)dtx_stream_tokens(l->stream), tokens);
+    dtx_log(l->ctx, DTX_LOG_INFO, "%s attention, %s parameters, %s, tp %d × pp %d × dp %d, %d thread%s a rank (%s)",
+            dtx_opt_text(l->s->opt, "model.attention"), count, dtx_dtype_name(c->dtype), c->mesh[DTX_AXIS_TP],
+            c->mesh[DTX_AXIS_PP], c->mesh[DTX_AXIS_DP], l->s->backend->threads, l->s->backend->threads == 1 ? "" : "s",
+            dtx_isa_name(l->s->backend->isa));
+    dtx_log(l->ctx, DTX_LOG_INFO,
+            "%lld sequences of %lld tokens a step, as %d micro-batches of %lld on each data rank; %s training tokens",
+            (long long)b->global_batch, (long long)b->length, b->micro_batches, (long long)b->micro_batch, tokens);
+    if (l->peak > 0)
+        dtx_log(l->ctx, DTX_LOG_INFO, "measured peak of all ranks: %sFLOP/s", peak);
+    if (l->s->resumed)
+        dtx_log(l->ctx, DTX_LOG_INFO, "resumed from %s at step %lld", l->s->resumed_from, (long long)l->step);
+}
+
+static enum dtx_status open_loop(struct loop *l)
+{
+    struct dtx_session *s = l->s;
+    set_lr(l);
+    l->best_heldout = NAN;
+    if (s->resumed) {
+        l->step = l->saved_step = s->meta.step;
+        l->tokens_seen = s->meta.tokens;
+        l->best_heldout = s->meta.best_heldout;
+    }
+    DTX_TRY(l->ctx, dtx_comm_agree(s->world, open_data(l)));
+    DTX_TRY(l->ctx, dtx_comm_agree(s->world, root(l) ? open_run_folder(l) : DTX_OK));
+    DTX_TRY(l->ctx, measure_ranks(l));
+    if (root(l))
+        describe(l);
+    return DTX_OK;
+}
+
+static enum dtx_status close_loop(struct loop *l)
+{
+    enum dtx_status status = dtx_metrics_close(l->ctx, l->metrics);
+    dtx_progress_close(l->progress);
+    dtx_heldout_close(l->heldout);
+    dtx_loader_close(l->loader);
+    dtx_stream_close(l->stream);
+    dtx_mem_free(l->tokens);
+    dtx_mem_free(l->lambda);
+    return status;
+}
+
+/* The next batch as inputs and targets. */
+static enum dtx_status next_batch(struct loop *l, struct dtx_batch *batch)
+{
+    DTX_TRY(l->ctx, dtx_loader_next(l->ctx, l->loader, batch));
+    size_t row = (size_t)batch->length * sizeof *l->tokens;
+    for (int64_t i = 0; i < batch->n; i++) {
+        const int32_t *sample = batch->tokens + i * (batch->length + 1);
+        memcpy(l->tokens + i * batch->length, sample, row);
+        memcpy(l->targets + i * batch->length, sample + 1, row);
+    }
+    return DTX_OK;
+}
+
+/* Every rank learns whether any was asked to stop, and by which signal. */
+static enum dtx_status agree_to_stop(struct loop *l)
+{
+    unsigned char mine = (unsigned char)dtx_stop_requested();
+    void *all;
+    DTX_TRY(l->ctx, dtx_mem_alloc(l->ctx, l->s->world->size, 1, &all));
+    enum dtx_status status = dtx_comm_gather_bytes(l->s->world, &mine, 1, all);
+    for (int r = 0; r < l->s->world->size && status == DTX_OK && l->stop_signal == 0; r++)
+        l->stop_signal = ((unsigned char *)all)[r];
+    dtx_mem_free(all);
+    return status;
+}
+
+/* A failed save warns and training goes on; earlier checkpoints are untouched. */
+static enum dtx_status save(struct loop *l)
+{
+    struct dtx_session *s = l->s;
+    struct dtx_ckpt_meta meta = {
+        .step = l->step,
+        .tokens = l->tokens_seen,
+        .samples = dtx_loader_position(l->loader),
+        .seed = (uint64_t)s->config.seed,
+        .mesh = {s->config.mesh[DTX_AXIS_TP], s->config.mesh[DTX_AXIS_DP], s->config.mesh[DTX_AXIS_PP]},
+        .program = "dtx " DTX_VERSION,
+        .best_heldout = l->best_heldout,
+        .config = s->text};
+    snprintf(meta.isa, sizeof meta.isa, "%s", dtx_isa_name(s->backend->isa));
+    if (DTX_MUTANT(resume_position_off_by_one))
+        meta.samples++;
+    if (l->progress)
+        dtx_progress_clear(l->progress);
+    enum dtx_status status = root(l) ? dtx_metrics_sync(l->ctx, l->metrics) : DTX_OK;
+    if (status == DTX_OK)
+        status = dtx_state_save(s->engine, s->checkpoint_dir, &meta, (int)dtx_opt_int(s->opt, "checkpoint.keep"));
+    else
+        status = dtx_comm_agree(s->world, status);
+    if (status == DTX_OK) {
+        l->saved_step = l->step;
+        if (root(l))
+            dtx_run_status_write(l->ctx, s->run_dir, "running", l->step, l->steps, DTX_OK, "");
+        return DTX_OK;
+    }
+    if (root(l))
+        dtx_log(l->ctx, DTX_LOG_WARN, "checkpoint of step %lld was not saved: %s", (long long)l->step,
+                l->ctx->error.text);
+    bool last = l->step == l->end || l->stop_signal != 0;
+    if (!last)
+        dtx_error_clear(l->ctx);
+    return last ? status : DTX_OK; /* with nothing left to train, a lost state is a failure */
+}
+
+static enum dtx_status report(struct loop *l, const struct dtx_step_result *result, double heldout, double seconds,
+                              double wait)
+{
+    int n_lambda = 0;
+    DTX_TRY(l->ctx, dtx_engine_lambda(l->s->engine, l->lambda, &n_lambda));
+    if (!root(l))
+        return DTX_OK;
+    struct dtx_step_record record = {.step = l->step,
+                                     .steps = l->steps,
+                                     .loss = result->loss,
+                                     .heldout = heldout,
+                                     .lr = dtx_lr_at(&l->lr, l->step),
+                                     .grad_norm = result->grad_norm,
+                                     .grad_norm_clipped = result->grad_norm * result->clip,
+                                     .targets = result->targets,
+                                     .targets_total = l->tokens_seen,
+                                     .seconds = seconds,
+                                     .data_wait = wait,
+                                     .flops = dtx_engine_step_flops(&l->s->config),
+                                     .peak_flops = l->peak,
+                                     .lambda = l->lambda,
+                                     .n_lambda = n_lambda,
+                                     .memory_bytes = l->memory_bytes,
+                                     .skipped = result->skipped};
+    if (dtx_metrics_write(l->ctx, l->metrics, &record) != DTX_OK) {
+        dtx_progress_clear(l->progress);
+        dtx_log(l->ctx, DTX_LOG_WARN, "%s", l->ctx->error.text);
+        dtx_error_clear(l->ctx);
+    }
+    dtx_progress_step(l->progress, &record);
+    return DTX_OK;
+}
+
+static enum dtx_status evaluate(struct loop *l, double *heldout)
+{
+    int64_t every = dtx_opt_int(l->s->opt, "eval.every"), targets;
+    *heldout = NAN;
+    if (!l->heldout || !(l->step == l->end || (every > 0 && l->step % every == 0)))
+        return DTX_OK;
+    DTX_TRY(l->ctx, dtx_heldout_loss(l->heldout, dtx_opt_int(l->s->opt, "eval.samples"), heldout, &targets));
+    if (isnan(l->best_heldout) || *heldout < l->best_heldout)
+        l->best_heldout = *heldout;
+    return DTX_OK;
+}
+
+static enum dtx_status one_step(struct loop *l)
+{
+    struct dtx_batch data;
+    struct dtx_step_result result;
+    double heldout, start = dtx_clock_now();
+    DTX_TRY(l->ctx, dtx_comm_agree(l->s->world, next_batch(l, &data)));
+    bool documents = dtx_opt_bool(l->s->opt, "data.doc_reset");
+    struct dtx_engine_batch batch = {l->tokens, l->targets, documents ? data.doc_start : NULL};
+    l->step++;
+    DTX_TRY(l->ctx, dtx_engine_step(l->s->engine, &batch, l->step, dtx_lr_at(&l->lr, l->step), &result));
+    double seconds = dtx_clock_now() - start;
+    l->tokens_seen += result.targets;
+    l->skipped_in_a_row = result.skipped ? l->skipped_in_a_row + 1 : 0;
+    if (l->skipped_in_a_row >= MAX_SKIPPED)
+        return dtx_fail(
+            l->ctx, DTX_E_NUMERIC,
+            "step %lld: loss %g, gradient norm %g; %d steps in a row had no finite gradient. Lower lr.peak or "
+            "look at the data; the last checkpoint is of step %lld",
+            (long long)l->step, result.loss, result.grad_norm, MAX_SKIPPED, (long long)l->saved_step);
+    DTX_TRY(l->ctx, evaluate(l, &heldout));
+    DTX_TRY(l->ctx, report(l, &result, heldout, seconds, data.wait_seconds));
+    DTX_TRY(l->ctx, agree_to_stop(l));
+    int64_t every = dtx_opt_int(l->s->opt, "checkpoint.every");
+    bool due = every > 0 && l->step % every == 0 && !result.skipped;
+    if (due || l->stop_signal != 0 || l->step == l->end)
+        return save(l);
+    return DTX_OK;
+}
+
+static enum dtx_status run(struct loop *l)
+{
+    DTX_TRY(l->ctx, open_loop(l));
+    if (root(l))
+        dtx_run_status_write(l->ctx, l->s->run_dir, "running", l->step, l->steps, DTX_OK, "");
+    if (l->step >= l->end && root(l))
+        dtx_log(l->ctx, DTX_LOG_INFO, "nothing to do: step %lld is reached (train.steps %lld, train.until %lld)",
+                (long long)l->end, (long long)l->steps, (long long)dtx_opt_int(l->s->opt, "train.until"));
+    while (l->step < l->end && l->stop_signal == 0)
+        DTX_TRY(l->ctx, one_step(l));
+    return l->stop_signal != 0 && l->step < l->end ? DTX_E_REQUEUE : DTX_OK;
+}
+
+enum dtx_status dtx_loop_run(struct dtx_session *session)
+{
+    struct loop l = {.s = session, .ctx = session->ctx};
+    enum dtx_status status = run(&l);
+    if (root(&l) && status == DTX_E_REQUEUE) {
+        dtx_progress_clear(l.progress);
+        dtx_log(l.ctx, DTX_LOG_INFO,
+                "stopped by %s at step %lld of %lld; everything is saved: continue with --resume latest",
+                dtx_stop_name(l.stop_signal), (long long)l.step, (long long)l.steps);
+    }
+    if (root(&l) && (l.metrics || session->resumed)) { /* without metrics the folder may be another run's */
+        const char *state = status == DTX_E_REQUEUE ? "requeue"
+                            : status != DTX_OK      ? "failed"
+                            : l.step < l.steps      ? "paused"
+                                                    : "done";
+        dtx_run_status_write(l.ctx, session->run_dir, state, l.step, l.steps, status, l.ctx->error.text);
+    }
+    enum dtx_status closed = close_loop(&l);
+    return status != DTX_OK ? status : closed;
+}

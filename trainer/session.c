@@ -1,0 +1,238 @@
+#include "trainer/session.h"
+
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernels/base/host.h"
+#include "kernels/base/mem.h"
+#include "trainer/state.h"
+
+extern char **environ;
+
+static const struct dtx_opt_row common_options[] = {
+    {"preset", DTX_OPT_TEXT, "", NULL, DTX_OPT_FREE,
+     "a shipped configuration by name (laptop, bench-124m, …) or a file"},
+    {"resume", DTX_OPT_TEXT, "", NULL, DTX_OPT_FREE,
+     "checkpoint to continue: latest, a checkpoint's folder, or a folder of them"},
+    {"help", DTX_OPT_BOOL, "false", NULL, DTX_OPT_FREE, "print this"},
+    {NULL, 0, NULL, NULL, 0, NULL},
+};
+
+static enum dtx_status create_options(struct dtx_ctx *ctx, const struct dtx_session_command *command,
+                                      struct dtx_opt **out)
+{
+    const struct dtx_opt_row *const tables[] = {common_options, command->options, dtx_train_options};
+    return dtx_opt_create(ctx, tables, 3, out);
+}
+
+static enum dtx_status load_preset(struct dtx_ctx *ctx, struct dtx_opt *opt)
+{
+    const char *name = dtx_opt_text(opt, "preset");
+    char path[DTX_PATH];
+    if (!*name)
+        return DTX_OK;
+    snprintf(path, sizeof path, strchr(name, '/') ? "%s" : DTX_PRESETS "/%s.yaml", name);
+    return dtx_opt_load_file(ctx, opt, path, DTX_OPT_PRESET);
+}
+
+/* Rank 0: flags, variables, file and preset; a checkpoint's stored options come later, below all but the defaults. */
+static enum dtx_status read_sources(struct dtx_session *s, const struct dtx_session_command *command, int argc,
+                                    char **argv)
+{
+    const char *word = NULL;
+    int n_words = 0;
+    DTX_TRY(s->ctx, create_options(s->ctx, command, &s->opt));
+    DTX_TRY(s->ctx, dtx_opt_load_args(s->ctx, s->opt, argc, argv, &word, 1, &n_words));
+    if (dtx_opt_bool(s->opt, "help"))
+        return DTX_OK;
+    DTX_TRY(s->ctx, dtx_opt_load_env(s->ctx, s->opt, environ));
+    if (n_words)
+        DTX_TRY(s->ctx, dtx_opt_load_file(s->ctx, s->opt, word, DTX_OPT_FILE));
+    DTX_TRY(s->ctx, load_preset(s->ctx, s->opt));
+    if (command->needs_checkpoint && !*dtx_opt_text(s->opt, "resume"))
+        dtx_opt_fault(s->opt, "dtx %s needs --resume CHECKPOINT", command->name);
+    return DTX_OK;
+}
+
+static void set_folders(struct dtx_session *s)
+{
+    snprintf(s->run_dir, sizeof s->run_dir, "%s", dtx_opt_text(s->opt, "run.dir"));
+    const char *dir = dtx_opt_text(s->opt, "checkpoint.dir");
+    if (*dir)
+        snprintf(s->checkpoint_dir, sizeof s->checkpoint_dir, "%s", dir);
+    else
+        snprintf(s->checkpoint_dir, sizeof s->checkpoint_dir, "%s/checkpoints", s->run_dir);
+}
+
+/* All ranks find the same checkpoint and read its scalars and options. */
+static enum dtx_status find_checkpoint(struct dtx_session *s, const char *resume)
+{
+    if (!*resume)
+        return DTX_OK;
+    DTX_TRY(s->ctx,
+            dtx_ckpt_find(s->ctx, s->world, s->checkpoint_dir, resume, s->resumed_from, sizeof s->resumed_from));
+    DTX_TRY(s->ctx, dtx_ckpt_load_meta(s->ctx, s->world, s->resumed_from, &s->meta));
+    s->resumed = true;
+    return DTX_OK;
+}
+
+/* Rank 0: the checkpoint's own options below the user's; what may not change must not differ. */
+static enum dtx_status merge_stored(struct dtx_session *s, const struct dtx_session_command *command)
+{
+    if (!s->resumed)
+        return DTX_OK;
+    struct dtx_opt *stored;
+    DTX_TRY(s->ctx, dtx_opt_load_text(s->ctx, s->opt, s->meta.config, s->resumed_from, DTX_OPT_PRESET));
+    dtx_opt_set(s->opt, "train.until", "0", DTX_OPT_PRESET, "resume"); /* meant the call that stopped there */
+    if (command->needs_checkpoint) {
+        char batch[32]; /* any number of ranks may evaluate: each gets as many sequences as the others */
+        int64_t ranks = s->world->size, stored_batch = dtx_opt_int(s->opt, "train.batch");
+        snprintf(batch, sizeof batch, "%lld", (long long)dtx_round_up(stored_batch, ranks));
+        dtx_opt_set(s->opt, "parallel.tp", "1", DTX_OPT_PRESET, "eval");
+        dtx_opt_set(s->opt, "parallel.pp", "1", DTX_OPT_PRESET, "eval");
+        dtx_opt_set(s->opt, "parallel.dp", "0", DTX_OPT_PRESET, "eval");
+        dtx_opt_set(s->opt, "train.micro_batch", "0", DTX_OPT_PRESET, "eval");
+        dtx_opt_set(s->opt, "train.batch", command->one_rank ? "1" : batch, DTX_OPT_PRESET, "eval");
+    }
+    DTX_TRY(s->ctx, create_options(s->ctx, command, &stored));
+    enum dtx_status status = dtx_opt_load_text(s->ctx, stored, s->meta.config, s->resumed_from, DTX_OPT_PRESET);
+    if (status == DTX_OK)
+        dtx_opt_compare_fixed(s->opt, stored, s->resumed_from);
+    dtx_opt_free(stored);
+    return status;
+}
+
+/* Every rank: the options of rank 0. */
+static enum dtx_status share_options(struct dtx_session *s, const struct dtx_session_command *command)
+{
+    enum dtx_status status = DTX_OK;
+    if (s->world->rank == 0)
+        status = dtx_opt_dump(s->ctx, s->opt, &s->text);
+    DTX_TRY(s->ctx, dtx_comm_agree(s->world, status));
+    DTX_TRY(s->ctx, dtx_comm_broadcast_text(s->world, &s->text, 0));
+    if (s->world->rank != 0) {
+        DTX_TRY(s->ctx, create_options(s->ctx, command, &s->opt));
+        DTX_TRY(s->ctx, dtx_opt_load_text(s->ctx, s->opt, s->text, "rank 0", DTX_OPT_FLAG));
+        dtx_engine_config_read(s->opt, s->world->size, &s->config);
+        set_folders(s);
+    }
+    return dtx_comm_agree(s->world, dtx_opt_check(s->ctx, s->opt));
+}
+
+static enum dtx_status resolve_options(struct dtx_session *s, const struct dtx_session_command *command, int argc,
+                                       char **argv, bool *done)
+{
+    bool root = s->world->rank == 0;
+    enum dtx_status status = root ? read_sources(s, command, argc, argv) : DTX_OK;
+    DTX_TRY(s->ctx, dtx_comm_agree(s->world, status));
+    int help = root && dtx_opt_bool(s->opt, "help");
+    DTX_TRY(s->ctx, dtx_comm_broadcast_bytes(s->world, &help, sizeof help, 0));
+    if (help) {
+        if (root) {
+            printf("%s\n", command->usage);
+            dtx_opt_help(s->opt, stdout);
+        }
+        *done = true;
+        return DTX_OK;
+    }
+    char resume[DTX_PATH] = "";
+    if (root) {
+        set_folders(s);
+        snprintf(resume, sizeof resume, "%s", dtx_opt_text(s->opt, "resume"));
+    }
+    DTX_TRY(s->ctx, dtx_comm_broadcast_bytes(s->world, resume, sizeof resume, 0));
+    DTX_TRY(s->ctx, dtx_comm_broadcast_bytes(s->world, s->checkpoint_dir, sizeof s->checkpoint_dir, 0));
+    DTX_TRY(s->ctx, find_checkpoint(s, resume));
+    if (root) {
+        status = merge_stored(s, command);
+        if (status == DTX_OK) {
+            set_folders(s);
+            dtx_engine_config_read(s->opt, s->world->size, &s->config);
+            if (command->one_rank && s->world->size != 1)
+                dtx_opt_fault(s->opt, "dtx %s runs on one rank, %d were started", command->name, s->world->size);
+            status = dtx_opt_check(s->ctx, s->opt);
+        }
+    }
+    DTX_TRY(s->ctx, dtx_comm_agree(s->world, status));
+    return share_options(s, command);
+}
+
+/* cpu.threads, or what this rank may use beside the others of its node. */
+static enum dtx_status choose_threads(struct dtx_session *s, int *threads)
+{
+    struct dtx_host host;
+    dtx_host_read("", &host);
+    int64_t wanted = dtx_opt_int(s->opt, "cpu.threads");
+    int here = 0;
+    void *names;
+    DTX_TRY(s->ctx, dtx_mem_alloc(s->ctx, s->world->size, sizeof s->ctx->host, &names));
+    enum dtx_status status = dtx_comm_gather_bytes(s->world, s->ctx->host, sizeof s->ctx->host, names);
+    for (int r = 0; r < s->world->size; r++)
+        here += strncmp((char *)names + (size_t)r * sizeof s->ctx->host, s->ctx->host, sizeof s->ctx->host) == 0;
+    dtx_mem_free(names);
+    DTX_TRY(s->ctx, status);
+    *threads = wanted > 0 ? (int)wanted : dtx_host_threads(&host, here);
+    return DTX_OK;
+}
+
+/* The lowest instruction set among the ranks, so that all compute alike. */
+static enum dtx_status choose_isa(struct dtx_session *s, int *isa)
+{
+    int mine = dtx_isa_detect(), wanted;
+    if (dtx_isa_parse(dtx_opt_text(s->opt, "cpu.isa"), &wanted) && wanted < mine)
+        mine = wanted;
+    void *all;
+    DTX_TRY(s->ctx, dtx_mem_alloc(s->ctx, s->world->size, sizeof mine, &all));
+    enum dtx_status status = dtx_comm_gather_bytes(s->world, &mine, sizeof mine, all);
+    *isa = mine;
+    for (int r = 0; r < s->world->size && status == DTX_OK; r++)
+        if (((int *)all)[r] < *isa)
+            *isa = ((int *)all)[r];
+    dtx_mem_free(all);
+    return status;
+}
+
+static enum dtx_status open_engine(struct dtx_session *s)
+{
+    int threads, isa;
+    DTX_TRY(s->ctx, choose_threads(s, &threads));
+    DTX_TRY(s->ctx, choose_isa(s, &isa));
+    enum dtx_status status = dtx_backend_open(s->ctx, dtx_opt_text(s->opt, "device"), threads, isa, &s->backend);
+    DTX_TRY(s->ctx, dtx_comm_agree(s->world, status));
+    DTX_TRY(s->ctx, dtx_engine_create(s->ctx, &s->config, s->world, s->backend, &s->engine));
+    if (s->resumed && strcmp(s->meta.isa, dtx_isa_name(isa)) != 0 && s->world->rank == 0)
+        dtx_log(s->ctx, DTX_LOG_WARN,
+                "the checkpoint was computed with %s, this run uses %s: the last bits will differ", s->meta.isa,
+                dtx_isa_name(isa));
+    return DTX_OK;
+}
+
+enum dtx_status dtx_session_open(struct dtx_ctx *ctx, const struct dtx_session_command *command, int argc, char **argv,
+                                 struct dtx_session *s, bool *done)
+{
+    memset(s, 0, sizeof *s);
+    s->ctx = ctx;
+    *done = false;
+    DTX_TRY(ctx, dtx_comm_open_world(ctx, &s->world));
+    DTX_TRY(ctx, resolve_options(s, command, argc, argv, done));
+    if (*done)
+        return DTX_OK;
+    DTX_TRY(ctx, open_engine(s));
+    if (s->resumed)
+        DTX_TRY(ctx, dtx_comm_agree(s->world, dtx_state_load(s->engine, s->resumed_from, command->needs_checkpoint)));
+    return DTX_OK;
+}
+
+enum dtx_status dtx_session_close(struct dtx_session *s, enum dtx_status status)
+{
+    if (status == DTX_OK || status == DTX_E_REQUEUE) { /* all ranks come here: communicators may be freed */
+        dtx_engine_free(s->engine);
+        dtx_backend_close(s->backend);
+    }
+    dtx_opt_free(s->opt);
+    dtx_mem_free(s->text);
+    dtx_mem_free(s->meta.config);
+    return dtx_comm_finish(s->world, status, DTX_COMM_GRACE);
+}

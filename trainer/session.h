@@ -1,0 +1,41 @@
+/*
+ * What train, eval and generate do before they begin, and after: MPI, options (resolved by rank 0, the same text on
+ * every rank), backend, engine, and the weights of a checkpoint. Collective over the world.
+ */
+#ifndef DTX_TRAINER_SESSION_H
+#define DTX_TRAINER_SESSION_H
+
+#include "checkpoints/ckpt.h"
+#include "trainer/engine.h"
+
+enum { DTX_PATH = 4096 };
+
+struct dtx_session_command {
+    const char *name;                  /* "train" */
+    const char *usage;                 /* lines before the list of options */
+    const struct dtx_opt_row *options; /* its own; "preset" and "resume" are added; NULL-terminated */
+    bool needs_checkpoint;             /* --resume is required, and the mesh is not taken from it */
+    bool one_rank;
+};
+
+struct dtx_session {
+    struct dtx_ctx *ctx;
+    struct dtx_comm *world;
+    struct dtx_opt *opt;
+    char *text; /* all options as resolved, YAML */
+    struct dtx_engine_config config;
+    struct dtx_backend *backend;
+    struct dtx_engine *engine;
+    char run_dir[DTX_PATH / 2], checkpoint_dir[DTX_PATH];
+    bool resumed; /* meta and resumed_from are set */
+    struct dtx_ckpt_meta meta;
+    char resumed_from[DTX_PATH];
+};
+
+/* *done: --help was printed, nothing is open. After a failure dtx_session_close must still be called. */
+enum dtx_status dtx_session_open(struct dtx_ctx *ctx, const struct dtx_session_command *command, int argc, char **argv,
+                                 struct dtx_session *session, bool *done);
+/* Agrees on one status over all ranks, frees everything, ends MPI; returns the status to exit with. */
+enum dtx_status dtx_session_close(struct dtx_session *session, enum dtx_status status);
+
+#endif

@@ -1,0 +1,30 @@
+/*
+ * Requests to stop: USR1 (the scheduler's warning), TERM and INT. The handler only notes the first signal; the loop
+ * asks between steps, all ranks agree, save and leave with exit code 75. Later signals change nothing.
+ *
+ * A signal handler can reach nothing but static data: stop.c holds the one mutable static variable of dtx. Install once
+ * a process, from the main thread, before other threads start. Not collective.
+ */
+#ifndef DTX_TRAINER_STOP_H
+#define DTX_TRAINER_STOP_H
+
+#include <signal.h>
+
+#include "kernels/base/status.h"
+
+enum { DTX_STOP_SIGNALS = 3 };
+
+struct dtx_stop {
+    struct sigaction before[DTX_STOP_SIGNALS]; /* what uninstall puts back */
+    int n_installed;
+};
+
+/* Forgets an earlier request. An INT that the parent ignores (nohup, a background job of a script) stays ignored. */
+enum dtx_status dtx_stop_install(struct dtx_ctx *ctx, struct dtx_stop *stop);
+void dtx_stop_uninstall(struct dtx_stop *stop);
+/* The first signal received since install, or 0. */
+int dtx_stop_requested(void);
+/* "USR1", "TERM", "INT"; "none" for 0. */
+const char *dtx_stop_name(int signal_number);
+
+#endif
