@@ -42,7 +42,7 @@ static inline int64_t dtx_cpu_attn_kv_head(const struct dtx_cpu_attn_shape *s, i
 static inline void dtx_cpu_attn_visible(const struct dtx_cpu_attn_shape *s, int64_t b, int64_t i, int64_t *first,
                                         int64_t *last)
 {
-    int64_t start = s->doc_start ? s->doc_start[b * s->tq + i] : 0;
+    int64_t start = s->doc_start && !DTX_MUTANT(attn_documents_ignored) ? s->doc_start[b * s->tq + i] : 0;
     int64_t end = s->q_first + i + (DTX_MUTANT(attn_no_diagonal) ? 0 : 1);
     *first = dtx_max64(0, start - s->k_first);
     *last = dtx_min64(s->tk, end - s->k_first);

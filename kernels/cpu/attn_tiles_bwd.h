@@ -38,8 +38,8 @@ static struct FN(tile_grad) FN(tile_buffers)(const struct dtx_cpu_attn_tiles *jo
 }
 
 /* Rows r and r + 1 (r even) of the score and dp tiles → ds and the weights of dv. */
-INLINE void FN(tile_ds)(const struct FN(tile_grad) * g, int maps, int64_t r, M scale, M lambda, const M *lse,
-                        const M *dsum, int64_t key, const int64_t *j0, const int64_t *j1)
+INLINE void FN(tile_ds)(const struct FN(tile_grad) * g, int maps, int64_t r, M scale, M lambda, M lambda_v,
+                        const M *lse, const M *dsum, int64_t key, const int64_t *j0, const int64_t *j1)
 {
     for (int64_t i = 0; i < TILE_K; i += W) {
         V ds[2][2], weight[2] = {{0}};
@@ -52,7 +52,6 @@ INLINE void FN(tile_ds)(const struct FN(tile_grad) * g, int maps, int64_t r, M s
                 if (masked)
                     x = FN(tile_mask)(x, key + i, j0[r + e], j1[r + e]);
                 V p = CAT(expneg, MST)(x);
-                M lambda_v = m && DTX_MUTANT(attn_dv_without_lambda) ? 1 : lambda;
                 ds[m][e] = p * ((m ? -lambda * dp : dp) - dsum[m * TILE_Q + r + e]);
                 weight[e] = m ? weight[e] - lambda_v * p : p;
             }
@@ -90,6 +89,7 @@ static void FN(tile_backward)(const struct dtx_cpu_attn_tiles *job, const struct
     int64_t j0[TILE_Q] = {0}, j1[TILE_Q] = {0};
     bool any = false;
     M lse[2 * TILE_Q] = {0}, dsum[2 * TILE_Q] = {0}, lambda = s->maps == 2 ? *(const M *)args->lambda.data : 0;
+    M lambda_v = DTX_MUTANT(attn_dv_without_lambda) ? 1 : lambda;
     for (int64_t r = 0; r < rows; r++) {
         dtx_cpu_attn_visible(s, b, row + r, &j0[r], &j1[r]);
         any = any || (j0[r] < j1[r] && j0[r] < key + TILE_K && j1[r] > key);
@@ -116,7 +116,7 @@ static void FN(tile_backward)(const struct dtx_cpu_attn_tiles *job, const struct
         (all, TILE_K, dp / PER, g->q[m], dp / PER, 1, g->k_columns[m], TILE_K, g->score[m], TILE_K, false);
     }
     for (int64_t r = 0; r < all; r += 2)
-        FN(tile_ds)(g, s->maps, r, (M)args->scale, lambda, lse, dsum, key, j0, j1);
+        FN(tile_ds)(g, s->maps, r, (M)args->scale, lambda, lambda_v, lse, dsum, key, j0, j1);
     FN(tile_product)(TILE_K, dvp, all / PER, g->p_rows, 1, TILE_K, g->do_rows, dvp, g->dv, dvp, true);
     for (int m = 0; m < s->maps; m++) {
         FN(tile_product)(TILE_K, dp, all / PER, g->ds_rows[m], 1, TILE_K, g->q_rows[m], dp, g->dk[m], dp, true);
@@ -138,6 +138,13 @@ static M *FN(tile_dq)(const struct dtx_cpu_attn_tiles *job, int64_t piece, int64
     return (M *)job->dq + (((piece * s->b + b) * s->heads + head) * s->maps + map) * job->q_tiles * TILE_Q * job->dp;
 }
 
+/* The first query tile that can see the key tile. */
+static int64_t FN(tile_start)(const struct dtx_cpu_attn_tiles *job, int64_t k_tile)
+{
+    int64_t start = dtx_max64(0, job->s.k_first + k_tile * TILE_K - job->s.q_first) / TILE_Q;
+    return dtx_min64(start, job->q_tiles);
+}
+
 /* Unit: a piece of the keys of one kv head, flat over [b,hkv,pieces]; within it key tiles, heads, query tiles ascend.
  */
 static void FN(attn_tiles_bwd)(const void *a, int64_t first, int64_t last)
@@ -149,10 +156,11 @@ static void FN(attn_tiles_bwd)(const void *a, int64_t first, int64_t last)
     int64_t k_step = s->kv_heads * s->maps * s->d, v_step = s->kv_heads * s->dv, dp = job->dp, dvp = job->dvp;
     for (int64_t unit = first; unit < last; unit++) {
         int64_t piece = unit % job->pieces, kv = unit / job->pieces % s->kv_heads, b = unit / job->pieces / s->kv_heads;
-        for (int64_t head = 0; head < s->heads; head++)
-            if (dtx_cpu_attn_kv_head(s, head) == kv)
-                memset(FN(tile_dq)(job, piece, b, head, 0), 0,
-                       (size_t)(s->maps * job->q_tiles * TILE_Q * dp) * sizeof(M));
+        int64_t begin = FN(tile_start)(job, piece * job->piece_tiles) * TILE_Q * dp;
+        for (int64_t sub = 0; sub < s->heads * s->maps; sub++)
+            if (dtx_cpu_attn_kv_head(s, sub / s->maps) == kv)
+                memset(FN(tile_dq)(job, piece, b, sub / s->maps, sub % s->maps) + begin, 0,
+                       (size_t)(job->q_tiles * TILE_Q * dp - begin) * sizeof(M));
         int64_t end = dtx_min64(job->k_tiles, (piece + 1) * job->piece_tiles);
         for (int64_t tile = piece * job->piece_tiles; tile < end; tile++) {
             int64_t key = tile * TILE_K, rows = dtx_min64(TILE_K, s->tk - key), row = b * s->tk + key;
@@ -165,12 +173,10 @@ static void FN(attn_tiles_bwd)(const void *a, int64_t first, int64_t last)
                 FN(tile_pack_rows)(k + m * s->d, k_step, rows, s->d, dp, TILE_K, g.k_rows[m]);
                 memset(g.dk[m], 0, (size_t)(TILE_K * dp) * sizeof(M));
             }
-            /* The first query that can see this tile. */
-            int64_t start = dtx_max64(0, s->k_first + key - s->q_first) / TILE_Q;
             for (int64_t head = 0; head < s->heads; head++) {
                 if (dtx_cpu_attn_kv_head(s, head) != kv)
                     continue;
-                for (int64_t q_tile = start; q_tile < job->q_tiles; q_tile++) {
+                for (int64_t q_tile = FN(tile_start)(job, tile); q_tile < job->q_tiles; q_tile++) {
                     M *dq[2];
                     for (int m = 0; m < s->maps; m++)
                         dq[m] = FN(tile_dq)(job, piece, b, head, m) + q_tile * TILE_Q * dp;
@@ -192,16 +198,20 @@ static void FN(attn_tiles_dq)(const void *a, int64_t first, int64_t last)
     const struct dtx_cpu_attn_tiles *job = a;
     const struct dtx_attn_bwd_args *args = job->args;
     const struct dtx_cpu_attn_shape *s = &job->s;
-    for (int64_t row = first; row < last; row++)
+    for (int64_t row = first; row < last; row++) {
+        int64_t pieces = 0; /* that this row can see: the first ones */
+        while (pieces < job->pieces && FN(tile_start)(job, pieces * job->piece_tiles) <= row % s->tq / TILE_Q)
+            pieces++;
         for (int64_t sub = 0; sub < s->heads * s->maps; sub++) {
             T *dq = (T *)args->dq.data + (row * s->heads * s->maps + sub) * s->d;
             for (int64_t i = 0; i < s->d; i += W) {
                 V sum = {0};
-                for (int64_t piece = 0; piece < job->pieces; piece++)
+                for (int64_t piece = 0; piece < pieces; piece++)
                     sum += LOADM(FN(tile_dq)(job, piece, row / s->tq, sub / s->maps, sub % s->maps) +
                                      row % s->tq * job->dp + i,
                                  W);
                 STORE(dq + i, sum * (M)args->scale, s->d - i);
             }
         }
+    }
 }

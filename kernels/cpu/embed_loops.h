@@ -31,7 +31,7 @@ static void FN(embed_bwd)(const void *a, int64_t first, int64_t last)
     int64_t rows = args->dtable.dim[0], width = args->dtable.dim[1];
     for (int64_t r = 0; r < args->tokens.dim[0]; r++) {
         int64_t token = ((const int32_t *)args->tokens.data)[r] - args->first;
-        if (token < 0 || token >= rows)
+        if (token < 0 || token >= rows || (DTX_MUTANT(embed_last_row_lost) && token == rows - 1))
             continue;
         const T *dout = (const T *)args->dout.data + r * width;
         M *dtable = (M *)args->dtable.data + token * width;

@@ -30,6 +30,7 @@ static void FN(swiglu_bwd)(const void *a, int64_t first, int64_t last)
         V dh = LOAD((const T *)args->dh.data + i, left), sigmoid, rest;
         FN(sigmoid)(g, &sigmoid, &rest);
         STORE((T *)args->du.data + i, dh * (g * sigmoid), left);
-        STORE((T *)args->dg.data + i, dh * u * (sigmoid * ((M)1 + g * rest)), left);
+        STORE((T *)args->dg.data + i,
+              dh * u * (sigmoid * ((M)1 + (DTX_MUTANT(swiglu_derivative) ? sigmoid : g * rest))), left);
     }
 }

@@ -269,7 +269,8 @@ static dnnl_status_t run_block(struct dtx_cpu *cpu, const struct dtx_matmul_args
                 (plan->n > COLUMNS && j + COLUMNS > plan->n ? TAIL_COLUMNS : 0);
     dnnl_status_t status = dnnl_success;
     for (int64_t k = 0; k < plan->k && status == dnnl_success; k += DEPTH) {
-        int piece = (plan->k > DEPTH && k + DEPTH > plan->k ? TAIL_DEPTH : 0) | (k ? LATER_DEPTH : 0);
+        int piece = (plan->k > DEPTH && k + DEPTH > plan->k ? TAIL_DEPTH : 0) |
+                    (k && !DTX_MUTANT(matmul_piece_overwrites) ? LATER_DEPTH : 0);
         struct product *p = &cpu->products->table[plan->product[block | piece]];
         int64_t a_at = args->transpose_a ? k * plan->m + i : i * plan->k + k;
         int64_t b_at = args->transpose_b ? j * plan->k + k : k * plan->n + j;

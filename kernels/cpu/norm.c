@@ -19,6 +19,8 @@ size_t dtx_cpu_rmsnorm_bwd_work_bytes(struct dtx_queue *queue, const struct dtx_
 static void add_blocks(const struct dtx_rmsnorm_bwd_args *args, int64_t blocks)
 {
     int64_t width = args->x.dim[1];
+    if (DTX_MUTANT(rmsnorm_dgain_last_block_lost))
+        blocks--;
     for (int64_t block = 0; block < blocks; block++)
         for (int64_t i = 0; i < width; i++)
             if (args->x.dtype == DTX_F64)

@@ -52,6 +52,8 @@ static void shapes(void **state)
                                         {17, 31, 129, .scale = true, .accumulate = true},
                                         {64, 64, 8192, .ta = true, .accumulate = true, .master_c = true},
                                         {32, 64, 4096, .tb = true},
+                                        {3, 37, 9001, .ta = true},
+                                        {5, 3, 4097, .tb = true, .accumulate = true},
                                         {67, 130, 300, .master_c = true, .amax = true},
                                         {3, 5, 0, .accumulate = true},
                                         {0, 5, 3, .ta = false}};
