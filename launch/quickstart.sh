@@ -70,7 +70,8 @@ if [ -t 2 ]; then # behind mpirun a rank cannot see the terminal
     COLUMNS=$(tput cols 2>/dev/null || echo 100)
     export COLUMNS
 fi
-launch=(mpirun --oversubscribe --bind-to none -n 4)
+# TERM to mpirun gives the ranks 30 s to save, not 1 s.
+launch=(mpirun --oversubscribe --bind-to none --mca odls_base_sigkill_timeout 30 -n 4)
 [ "$(id -u)" -ne 0 ] || launch+=(--allow-run-as-root)
 step_of() { sed -n "s/^$1: //p" run/status 2>/dev/null || true; }
 train() { # until, further options
@@ -97,7 +98,7 @@ fi
 
 say "held-out text"
 heldout=$("$dtx" eval --resume run/checkpoints --data.train tokens 2>/dev/null)
-unigram=$("$dtx" data entropy --heldout 0.02 tokens)
+unigram=$("$dtx" data entropy --heldout 0.01 tokens)
 echo "$heldout"
 loss=$(sed -n 's/^held-out loss \([0-9.]*\).*/\1/p' <<<"$heldout")
 entropy=$(sed -n 's/.*unigram entropy \([0-9.]*\).*/\1/p' <<<"$unigram")

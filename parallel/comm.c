@@ -121,17 +121,31 @@ enum dtx_status dtx_comm_broadcast_text(struct dtx_comm *comm, char **text, int 
     return status;
 }
 
-/* The rank whose failure counts: the lowest with an error, else the lowest that asks to be requeued, else −1. */
+/* Beside a status: the rank only heard of another's failure, in an agreement before this one. */
+enum { SECOND_HAND = 1 << 16 };
+
+/* Which failure counts for more: a rank's own, then one it heard of, then the wish to be requeued. */
+static int weight_of(int32_t status)
+{
+    if (status == DTX_OK)
+        return 0;
+    if (status == DTX_E_REQUEUE)
+        return 1;
+    return status & SECOND_HAND ? 2 : 3;
+}
+
+/* The lowest rank whose failure counts most, or −1; *failed: ranks with a failure of their own. */
 static int failing_rank(const int32_t *statuses, int size, int *failed)
 {
-    int found = -1;
+    int found = -1, most = 0;
     *failed = 0;
     for (int r = 0; r < size; r++) {
-        if (statuses[r] == DTX_OK)
-            continue;
-        ++*failed;
-        if (found < 0 || (statuses[found] == DTX_E_REQUEUE && statuses[r] != DTX_E_REQUEUE))
+        int weight = weight_of(statuses[r]);
+        *failed += weight == 3;
+        if (weight > most) {
+            most = weight;
             found = r;
+        }
     }
     return found;
 }
@@ -172,6 +186,8 @@ enum dtx_status dtx_comm_agree(struct dtx_comm *comm, enum dtx_status status)
         return status;
     struct dtx_ctx *ctx = comm->ctx;
     int32_t mine = DTX_MUTANT(agree_ignores_failure) ? DTX_OK : (int32_t)status;
+    if (mine != DTX_OK && ctx->error.status == DTX_E_PEER)
+        mine |= SECOND_HAND;
     void *statuses = NULL;
     DTX_TRY(ctx, dtx_mem_alloc(ctx, comm->size, sizeof mine, &statuses));
     enum dtx_status done = dtx_comm_gather_bytes(comm, &mine, sizeof mine, statuses);
@@ -179,7 +195,7 @@ enum dtx_status dtx_comm_agree(struct dtx_comm *comm, enum dtx_status status)
     if (done == DTX_OK) {
         from = failing_rank(statuses, comm->size, &failed);
         if (from >= 0)
-            done = share_report(comm, (enum dtx_status)((int32_t *)statuses)[from], from, failed);
+            done = share_report(comm, (enum dtx_status)(((int32_t *)statuses)[from] & ~SECOND_HAND), from, failed);
     }
     dtx_mem_free(statuses);
     return done;

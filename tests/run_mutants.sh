@@ -7,7 +7,7 @@ tests/build.sh mutants || exit
 DTX_SOURCE=$PWD bash tests/tree/mutants.sh || exit 1
 unset DTX_MUTANT
 
-run() { ctest --test-dir build-mutants -j2 --no-tests=error --stop-on-failure -R "$1" >"$log" 2>&1; }
+run() { ctest --test-dir build-mutants -j2 --no-tests=error --stop-on-failure -R "$1" </dev/null >"$log" 2>&1; } # mpirun would eat the list
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 

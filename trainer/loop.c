@@ -30,16 +30,15 @@ struct loop {
     struct dtx_heldout *heldout;
     struct dtx_metrics *metrics;   /* rank 0 */
     struct dtx_progress *progress; /* rank 0 */
-    struct dtx_stop stop;
-    int32_t *tokens, *targets; /* [sequences · length] */
-    double *lambda;            /* [layers] */
-    double peak;               /* FLOP/s of all ranks */
-    size_t memory_bytes;       /* the fullest rank's */
+    int32_t *tokens, *targets;     /* [sequences · length] */
+    double *lambda;                /* [layers] */
+    double peak;                   /* FLOP/s of all ranks */
+    size_t memory_bytes;           /* the fullest rank's */
     int64_t step, steps, saved_step, tokens_seen;
     int64_t end; /* last step of this call: train.until or the run's last */
     int skipped_in_a_row;
     double best_heldout;
-    bool stopping;
+    int stop_signal; /* the one that the lowest rank with any was sent; 0: go on */
 };
 
 static bool root(const struct loop *l)
@@ -89,6 +88,8 @@ static enum dtx_status open_data(struct loop *l)
     l->targets = l->tokens + n;
     DTX_TRY(l->ctx, dtx_mem_alloc(l->ctx, s->config.model.layers, sizeof *l->lambda, &p));
     l->lambda = p;
+    if (!*config.paths)
+        return dtx_fail(l->ctx, DTX_E_CONFIG, "data.train is not set: give the prefix of a pair of token files");
     DTX_TRY(l->ctx, dtx_stream_open(l->ctx, &config, &l->stream));
     DTX_TRY(l->ctx, dtx_loader_open(l->ctx, l->stream, &loader, &l->loader));
     if (dtx_opt_int(s->opt, "eval.samples") > 0 && config.heldout > 0)
@@ -194,7 +195,6 @@ static enum dtx_status open_loop(struct loop *l)
         l->tokens_seen = s->meta.tokens;
         l->best_heldout = s->meta.best_heldout;
     }
-    DTX_TRY(l->ctx, dtx_comm_agree(s->world, dtx_stop_install(l->ctx, &l->stop)));
     DTX_TRY(l->ctx, dtx_comm_agree(s->world, open_data(l)));
     DTX_TRY(l->ctx, dtx_comm_agree(s->world, root(l) ? open_run_folder(l) : DTX_OK));
     DTX_TRY(l->ctx, measure_ranks(l));
@@ -210,7 +210,6 @@ static enum dtx_status close_loop(struct loop *l)
     dtx_heldout_close(l->heldout);
     dtx_loader_close(l->loader);
     dtx_stream_close(l->stream);
-    dtx_stop_uninstall(&l->stop);
     dtx_mem_free(l->tokens);
     dtx_mem_free(l->lambda);
     return status;
@@ -229,15 +228,15 @@ static enum dtx_status next_batch(struct loop *l, struct dtx_batch *batch)
     return DTX_OK;
 }
 
-/* Every rank learns whether any was asked to stop. */
+/* Every rank learns whether any was asked to stop, and by which signal. */
 static enum dtx_status agree_to_stop(struct loop *l)
 {
-    unsigned char mine = dtx_stop_requested() != 0;
+    unsigned char mine = (unsigned char)dtx_stop_requested();
     void *all;
     DTX_TRY(l->ctx, dtx_mem_alloc(l->ctx, l->s->world->size, 1, &all));
     enum dtx_status status = dtx_comm_gather_bytes(l->s->world, &mine, 1, all);
-    for (int r = 0; r < l->s->world->size && status == DTX_OK; r++)
-        l->stopping = l->stopping || ((unsigned char *)all)[r];
+    for (int r = 0; r < l->s->world->size && status == DTX_OK && l->stop_signal == 0; r++)
+        l->stop_signal = ((unsigned char *)all)[r];
     dtx_mem_free(all);
     return status;
 }
@@ -274,7 +273,7 @@ static enum dtx_status save(struct loop *l)
     if (root(l))
         dtx_log(l->ctx, DTX_LOG_WARN, "checkpoint of step %lld was not saved: %s", (long long)l->step,
                 l->ctx->error.text);
-    bool last = l->step == l->end || l->stopping;
+    bool last = l->step == l->end || l->stop_signal != 0;
     if (!last)
         dtx_error_clear(l->ctx);
     return last ? status : DTX_OK; /* with nothing left to train, a lost state is a failure */
@@ -320,7 +319,7 @@ static enum dtx_status evaluate(struct loop *l, double *heldout)
     if (!l->heldout || !(l->step == l->end || (every > 0 && l->step % every == 0)))
         return DTX_OK;
     DTX_TRY(l->ctx, dtx_heldout_loss(l->heldout, dtx_opt_int(l->s->opt, "eval.samples"), heldout, &targets));
-    if (!(l->best_heldout <= *heldout))
+    if (isnan(l->best_heldout) || *heldout < l->best_heldout)
         l->best_heldout = *heldout;
     return DTX_OK;
 }
@@ -349,7 +348,7 @@ static enum dtx_status one_step(struct loop *l)
     DTX_TRY(l->ctx, agree_to_stop(l));
     int64_t every = dtx_opt_int(l->s->opt, "checkpoint.every");
     bool due = every > 0 && l->step % every == 0 && !result.skipped;
-    if (due || l->stopping || l->step == l->end)
+    if (due || l->stop_signal != 0 || l->step == l->end)
         return save(l);
     return DTX_OK;
 }
@@ -362,9 +361,9 @@ static enum dtx_status run(struct loop *l)
     if (l->step >= l->end && root(l))
         dtx_log(l->ctx, DTX_LOG_INFO, "nothing to do: step %lld is reached (train.steps %lld, train.until %lld)",
                 (long long)l->end, (long long)l->steps, (long long)dtx_opt_int(l->s->opt, "train.until"));
-    while (l->step < l->end && !l->stopping)
+    while (l->step < l->end && l->stop_signal == 0)
         DTX_TRY(l->ctx, one_step(l));
-    return l->stopping && l->step < l->end ? DTX_E_REQUEUE : DTX_OK;
+    return l->stop_signal != 0 && l->step < l->end ? DTX_E_REQUEUE : DTX_OK;
 }
 
 enum dtx_status dtx_loop_run(struct dtx_session *session)
@@ -375,10 +374,13 @@ enum dtx_status dtx_loop_run(struct dtx_session *session)
         dtx_progress_clear(l.progress);
         dtx_log(l.ctx, DTX_LOG_INFO,
                 "stopped by %s at step %lld of %lld; everything is saved: continue with --resume latest",
-                dtx_stop_name(dtx_stop_requested()), (long long)l.step, (long long)l.steps);
+                dtx_stop_name(l.stop_signal), (long long)l.step, (long long)l.steps);
     }
-    if (root(&l) && l.metrics) {
-        const char *state = status == DTX_OK ? "done" : status == DTX_E_REQUEUE ? "requeue" : "failed";
+    if (root(&l) && (l.metrics || session->resumed)) { /* without metrics the folder may be another run's */
+        const char *state = status == DTX_E_REQUEUE ? "requeue"
+                            : status != DTX_OK      ? "failed"
+                            : l.step < l.steps      ? "paused"
+                                                    : "done";
         dtx_run_status_write(l.ctx, session->run_dir, state, l.step, l.steps, status, l.ctx->error.text);
     }
     enum dtx_status closed = close_loop(&l);

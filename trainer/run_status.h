@@ -5,7 +5,7 @@
 
 #include "kernels/base/status.h"
 
-/* state: running, done, requeue, failed. A failure to write is only a warning. */
+/* state: running, done, paused (train.until), requeue, failed. A failure to write is only a warning. */
 void dtx_run_status_write(const struct dtx_ctx *ctx, const char *run_dir, const char *state, int64_t step,
                           int64_t steps, enum dtx_status status, const char *cause);
 

@@ -85,13 +85,16 @@ static enum dtx_status merge_stored(struct dtx_session *s, const struct dtx_sess
         return DTX_OK;
     struct dtx_opt *stored;
     DTX_TRY(s->ctx, dtx_opt_load_text(s->ctx, s->opt, s->meta.config, s->resumed_from, DTX_OPT_PRESET));
+    dtx_opt_set(s->opt, "train.until", "0", DTX_OPT_PRESET, "resume"); /* meant the call that stopped there */
     if (command->needs_checkpoint) {
+        char batch[32]; /* any number of ranks may evaluate: each gets as many sequences as the others */
+        int64_t ranks = s->world->size, stored_batch = dtx_opt_int(s->opt, "train.batch");
+        snprintf(batch, sizeof batch, "%lld", (long long)dtx_round_up(stored_batch, ranks));
         dtx_opt_set(s->opt, "parallel.tp", "1", DTX_OPT_PRESET, "eval");
         dtx_opt_set(s->opt, "parallel.pp", "1", DTX_OPT_PRESET, "eval");
         dtx_opt_set(s->opt, "parallel.dp", "0", DTX_OPT_PRESET, "eval");
         dtx_opt_set(s->opt, "train.micro_batch", "0", DTX_OPT_PRESET, "eval");
-        if (command->one_rank)
-            dtx_opt_set(s->opt, "train.batch", "1", DTX_OPT_PRESET, "eval");
+        dtx_opt_set(s->opt, "train.batch", command->one_rank ? "1" : batch, DTX_OPT_PRESET, "eval");
     }
     DTX_TRY(s->ctx, create_options(s->ctx, command, &stored));
     enum dtx_status status = dtx_opt_load_text(s->ctx, stored, s->meta.config, s->resumed_from, DTX_OPT_PRESET);

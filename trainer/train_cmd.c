@@ -1,5 +1,10 @@
+#include <stdio.h>
+#include <unistd.h>
+
 #include "kernels/base/command.h"
 #include "trainer/loop.h"
+#include "trainer/run_status.h"
+#include "trainer/stop.h"
 
 static const struct dtx_opt_row no_options[] = {{NULL, 0, NULL, NULL, 0, NULL}};
 
@@ -11,14 +16,35 @@ static const struct dtx_session_command command = {
              "checkpoint that is resumed), defaults. Options marked fixed must match a resumed checkpoint.\n",
     .options = no_options};
 
+/* A run that was to go on and cannot: its status must not go on saying "requeue". Nothing else of it is touched. */
+static void note_failure(const struct dtx_session *s, enum dtx_status status)
+{
+    char path[DTX_PATH];
+    if (s->ctx->rank != 0 || !s->opt || !*dtx_opt_text(s->opt, "resume"))
+        return;
+    const char *dir = s->run_dir[0] ? s->run_dir : dtx_opt_text(s->opt, "run.dir");
+    snprintf(path, sizeof path, "%s/status", dir);
+    if (access(path, F_OK) == 0)
+        dtx_run_status_write(s->ctx, dir, "failed", s->meta.step, dtx_opt_int(s->opt, "train.steps"), status,
+                             s->ctx->error.text);
+}
+
+/* Signals are noted from the first moment to the last: one during start-up stops the run after its first step, one
+ * while the run ends changes nothing. */
 static enum dtx_status run(struct dtx_ctx *ctx, int argc, char **argv)
 {
     struct dtx_session session;
+    struct dtx_stop stop;
     bool done;
+    DTX_TRY(ctx, dtx_stop_install(ctx, &stop));
     enum dtx_status status = dtx_session_open(ctx, &command, argc, argv, &session, &done);
     if (status == DTX_OK && !done)
         status = dtx_loop_run(&session);
-    return dtx_session_close(&session, status);
+    else if (status != DTX_OK)
+        note_failure(&session, status);
+    status = dtx_session_close(&session, status);
+    dtx_stop_uninstall(&stop);
+    return status;
 }
 
 const struct dtx_command dtx_command_train = {"train", "train a model, on one rank or under mpirun or srun", run};

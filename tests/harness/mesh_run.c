@@ -103,7 +103,7 @@ enum dtx_status dtx_test_gather(struct dtx_engine *e, int row, char what, double
     bool owner = item->held && item->row.stage == mesh->rank[DTX_AXIS_PP] && mesh->rank[DTX_AXIS_DP] == 0 &&
                  (item->row.place.kind == DTX_SPLIT || mesh->rank[DTX_AXIS_TP] == 0);
     if (owner) {
-        struct dtx_tensor *t = what == 'w' ? &item->master : &item->grad;
+        struct dtx_tensor *t = what == 'w' ? &item->master : what == 'g' ? &item->grad : &item->state[what - '0'];
         void *host = malloc(dtx_tensor_bytes(t));
         DTX_TRY(p->ctx, dtx_tensor_get(dtx_engine_queue(e), t, host));
         struct dtx_box boxes[DTX_MAX_BOXES];

@@ -53,6 +53,22 @@ static void check_requeue(struct dtx_comm *world)
     dtx_error_clear(world->ctx);
 }
 
+/* Agreeing again on what was agreed on changes no report: it stays the failing rank's own, and is not counted twice. */
+static void check_again(struct dtx_comm *world, int bad)
+{
+    struct dtx_ctx *ctx = world->ctx;
+    char before[DTX_ERROR_TEXT];
+    enum dtx_status status = DTX_OK;
+    if (world->rank == bad)
+        status = dtx_fail(ctx, DTX_E_IO, "disk is full");
+    status = dtx_comm_agree(world, status);
+    strcpy(before, ctx->error.text);
+    CHECK(world, dtx_comm_agree(world, status) == DTX_E_IO);
+    CHECK(world, ctx->error.status == (world->rank == bad ? DTX_E_IO : DTX_E_PEER));
+    CHECK_THAT(world, strcmp(before, ctx->error.text) == 0, "%s, then %s", before, ctx->error.text);
+    dtx_error_clear(ctx);
+}
+
 /* A status without a report still says something. */
 static void check_silent(struct dtx_comm *world)
 {
@@ -72,6 +88,8 @@ int main(void)
     }
     for (unsigned failing = 0; failing < 16; failing++)
         check_failures(world, failing);
+    for (int bad = 0; bad < world->size; bad++)
+        check_again(world, bad);
     check_requeue(world);
     check_silent(world);
     return dtx_status_exit_code(dtx_comm_finish(world, DTX_OK, DTX_COMM_GRACE));

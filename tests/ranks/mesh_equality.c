@@ -160,18 +160,23 @@ int main(void)
     dtx_ctx_init(&alone);
     if (dtx_comm_open_world(&ctx, &world) != DTX_OK || dtx_comm_self(&alone, &self) != DTX_OK)
         return 1;
-    struct dtx_test_model m = dtx_test_model_default();
-    int failures = check_model(&ctx, world, self, m, "f64 diff tied");
-    m.tied = false;
-    m.gqa = m.documents = true;
-    failures += check_model(&ctx, world, self, m, "f64 diff untied gqa documents");
-    m = dtx_test_model_default();
-    m.attention = "softmax";
-    failures += check_model(&ctx, world, self, m, "f64 softmax tied");
-    m = dtx_test_model_default();
-    m.dtype = DTX_F32;
-    failures += check_model(&ctx, world, self, m, "f32 diff tied");
-    dtx_comm_broadcast_bytes(world, &failures, sizeof failures, 0);
+    struct dtx_test_model plain = dtx_test_model_default(), grouped = plain, softmax = plain, f32 = plain;
+    grouped.tied = false;
+    grouped.gqa = grouped.documents = true;
+    softmax.attention = "softmax";
+    f32.dtype = DTX_F32;
+    const struct {
+        struct dtx_test_model model;
+        const char *title;
+    } cases[] = {{plain, "f64 diff tied"},
+                 {grouped, "f64 diff untied gqa documents"},
+                 {softmax, "f64 softmax tied"},
+                 {f32, "f32 diff tied"}};
+    int failures = 0;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases && !failures; i++) {
+        failures = check_model(&ctx, world, self, cases[i].model, cases[i].title);
+        dtx_comm_broadcast_bytes(world, &failures, sizeof failures, 0);
+    }
     dtx_comm_free(self);
     dtx_comm_close_world(world);
     return failures ? 1 : 0;

@@ -26,6 +26,7 @@ enum { PATHS = 256, ITEMS = 3 };
 
 static struct {
     bool armed;
+    bool no_exchange; /* a file system that cannot exchange two names */
     enum mode mode;
     int calls, at; /* call number `at` meets the fault */
     bool boxes;    /* FLIP: the shard is laid out, what follows are the bytes of its boxes */
@@ -189,6 +190,10 @@ int renameat2(int from_folder, const char *from, int to_folder, const char *to, 
 {
     if (meets_fault(false))
         return -1;
+    if (os.no_exchange && flags) {
+        errno = EINVAL;
+        return -1;
+    }
     if (os.armed)
         renamed(from, to);
     return (int)syscall(SYS_renameat2, from_folder, from, to_folder, to, flags);
@@ -290,6 +295,8 @@ static bool latest_dangles(const char *dir)
     if (file)
         fclose(file);
     snprintf(index, sizeof index, "%s/%s/COMPLETE", dir, name);
+    if (os.no_exchange && !dtx_disk_exists(index)) /* between two renames: the next save mends it */
+        snprintf(index, sizeof index, "%s/.old-%s/COMPLETE", dir, name);
     return !name[0] || !dtx_disk_exists(index);
 }
 
@@ -356,13 +363,19 @@ static int enumerate(enum mode mode, int64_t step)
 static void test_faults(void **unused)
 {
     (void)unused;
-    /* while saving a new step, and the same step again */
-    for (enum mode mode = FAIL_EIO; mode < MODES; mode++)
-        for (int64_t step = 2; step >= (mode == DIE || mode == FAIL_EIO ? 1 : 2); step--) {
-            int met = enumerate(mode, step);
-            print_message("mode %d, step %lld: %d faults\n", mode, (long long)step, met);
-            assert_true(met > 10);
-        }
+    static const struct {
+        enum mode mode;
+        int64_t step; /* 2: a new one; 1: the same again */
+        bool no_exchange;
+    } cases[] = {{FAIL_EIO, 2, false}, {FAIL_EIO, 1, true}, {FAIL_ENOSPC, 2, false}, {SHORT_WRITE, 2, false},
+                 {DIE, 2, false},      {DIE, 1, false},     {DIE, 1, true}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        os.no_exchange = cases[i].no_exchange;
+        int met = enumerate(cases[i].mode, cases[i].step);
+        print_message("mode %d, step %lld: %d faults\n", cases[i].mode, (long long)cases[i].step, met);
+        assert_true(met > 10);
+    }
+    os.no_exchange = false;
 }
 
 static void test_order(void **unused)
