@@ -192,7 +192,7 @@ static enum dtx_status open_loop(struct loop *l)
     l->best_heldout = NAN;
     if (s->resumed) {
         l->step = l->saved_step = s->meta.step;
-        l->tokens_seen = s->meta.tokens;
+        l->tokens_seen = DTX_MUTANT(tokens_forgotten_on_resume) ? 0 : s->meta.tokens;
         l->best_heldout = s->meta.best_heldout;
     }
     DTX_TRY(l->ctx, dtx_comm_agree(s->world, open_data(l)));
@@ -223,7 +223,7 @@ static enum dtx_status next_batch(struct loop *l, struct dtx_batch *batch)
     for (int64_t i = 0; i < batch->n; i++) {
         const int32_t *sample = batch->tokens + i * (batch->length + 1);
         memcpy(l->tokens + i * batch->length, sample, row);
-        memcpy(l->targets + i * batch->length, sample + 1, row);
+        memcpy(l->targets + i * batch->length, sample + 1 - DTX_MUTANT(targets_shifted), row);
     }
     return DTX_OK;
 }
@@ -235,7 +235,8 @@ static enum dtx_status agree_to_stop(struct loop *l)
     void *all;
     DTX_TRY(l->ctx, dtx_mem_alloc(l->ctx, l->s->world->size, 1, &all));
     enum dtx_status status = dtx_comm_gather_bytes(l->s->world, &mine, 1, all);
-    for (int r = 0; r < l->s->world->size && status == DTX_OK && l->stop_signal == 0; r++)
+    int asked = DTX_MUTANT(stop_of_rank_0_only) ? 1 : l->s->world->size;
+    for (int r = 0; r < asked && status == DTX_OK && l->stop_signal == 0; r++)
         l->stop_signal = ((unsigned char *)all)[r];
     dtx_mem_free(all);
     return status;
@@ -333,7 +334,8 @@ static enum dtx_status one_step(struct loop *l)
     bool documents = dtx_opt_bool(l->s->opt, "data.doc_reset");
     struct dtx_engine_batch batch = {l->tokens, l->targets, documents ? data.doc_start : NULL};
     l->step++;
-    DTX_TRY(l->ctx, dtx_engine_step(l->s->engine, &batch, l->step, dtx_lr_at(&l->lr, l->step), &result));
+    int64_t update = l->step - (DTX_MUTANT(adam_step_restarts) ? l->s->meta.step : 0);
+    DTX_TRY(l->ctx, dtx_engine_step(l->s->engine, &batch, update, dtx_lr_at(&l->lr, l->step), &result));
     double seconds = dtx_clock_now() - start;
     l->tokens_seen += result.targets;
     l->skipped_in_a_row = result.skipped ? l->skipped_in_a_row + 1 : 0;
@@ -347,7 +349,7 @@ static enum dtx_status one_step(struct loop *l)
     DTX_TRY(l->ctx, report(l, &result, heldout, seconds, data.wait_seconds));
     DTX_TRY(l->ctx, agree_to_stop(l));
     int64_t every = dtx_opt_int(l->s->opt, "checkpoint.every");
-    bool due = every > 0 && l->step % every == 0 && !result.skipped;
+    bool due = every > 0 && l->step % every == 0 && (!result.skipped || DTX_MUTANT(skipped_step_saved));
     if (due || l->stop_signal != 0 || l->step == l->end)
         return save(l);
     return DTX_OK;
