@@ -36,6 +36,18 @@ enum dtx_status dtx_comm_all_reduce_max(struct dtx_comm *comm, struct dtx_queue 
     return comm->table->all_reduce_max(comm, queue, tensor);
 }
 
+enum dtx_status dtx_comm_reduce_scatter_sum(struct dtx_comm *comm, struct dtx_queue *queue, const struct dtx_tensor *in,
+                                            const struct dtx_tensor *out)
+{
+    DTX_TRY(comm->ctx, check_foldable(comm, in, "reduce-scatter sum"));
+    if (in->dtype != out->dtype || dtx_tensor_count(in) != comm->size * dtx_tensor_count(out))
+        return dtx_fail(comm->ctx, DTX_E_RANGE,
+                        "reduce-scatter sum on communicator '%s': %lld %s into %lld %s on each of %d ranks", comm->name,
+                        (long long)dtx_tensor_count(in), dtx_dtype_name(in->dtype), (long long)dtx_tensor_count(out),
+                        dtx_dtype_name(out->dtype), comm->size);
+    return comm->table->reduce_scatter_sum(comm, queue, in, out);
+}
+
 enum dtx_status dtx_comm_all_gather(struct dtx_comm *comm, struct dtx_queue *queue, const struct dtx_tensor *in,
                                     const struct dtx_tensor *out)
 {

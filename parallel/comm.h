@@ -26,6 +26,8 @@ struct dtx_request {
 struct dtx_comm_table {
     enum dtx_status (*all_reduce_sum)(struct dtx_comm *, struct dtx_queue *, const struct dtx_tensor *);
     enum dtx_status (*all_reduce_max)(struct dtx_comm *, struct dtx_queue *, const struct dtx_tensor *);
+    enum dtx_status (*reduce_scatter_sum)(struct dtx_comm *, struct dtx_queue *, const struct dtx_tensor *in,
+                                          const struct dtx_tensor *out);
     enum dtx_status (*all_gather)(struct dtx_comm *, struct dtx_queue *, const struct dtx_tensor *in,
                                   const struct dtx_tensor *out);
     enum dtx_status (*broadcast)(struct dtx_comm *, struct dtx_queue *, const struct dtx_tensor *, int root);
@@ -84,6 +86,10 @@ enum dtx_status dtx_comm_all_reduce_sum(struct dtx_comm *comm, struct dtx_queue 
                                         const struct dtx_tensor *tensor);
 enum dtx_status dtx_comm_all_reduce_max(struct dtx_comm *comm, struct dtx_queue *queue,
                                         const struct dtx_tensor *tensor);
+/* out = part `rank` of the sum of the ranks' `in`, which is `size` equal parts; the same bits as in all_reduce_sum. out
+ * may be that part of `in`; nothing else of `in` is written. f64, f32 or i64. */
+enum dtx_status dtx_comm_reduce_scatter_sum(struct dtx_comm *comm, struct dtx_queue *queue, const struct dtx_tensor *in,
+                                            const struct dtx_tensor *out);
 /* out = the ranks' `in` one after another; equal counts; any dtype. `in` may be this rank's part of out. */
 enum dtx_status dtx_comm_all_gather(struct dtx_comm *comm, struct dtx_queue *queue, const struct dtx_tensor *in,
                                     const struct dtx_tensor *out);

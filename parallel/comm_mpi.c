@@ -135,6 +135,44 @@ static enum dtx_status mpi_all_reduce_max(struct dtx_comm *comm, struct dtx_queu
     return reduce(comm, DTX_FOLD_MAX, queue, tensor);
 }
 
+/* Elements [first, first + n) of every rank's part `rank`, in parts of `count`: one all-to-all, folded in rank order. A
+ * type whose extent is a whole part takes the pieces from their places, however far apart. */
+static enum dtx_status scatter_piece(struct dtx_comm *comm, const struct dtx_tensor *in, const struct dtx_tensor *out,
+                                     int64_t first, int64_t n)
+{
+    struct mpi_comm *impl = comm->impl;
+    int64_t element = (int64_t)dtx_dtype_bytes(in->dtype), bytes = n * element;
+    int64_t extent = DTX_MUTANT(reduce_scatter_pieces_adjacent) ? bytes : (int64_t)dtx_tensor_bytes(out);
+    DTX_TRY(comm->ctx, need_work(comm, comm->size * bytes));
+    MPI_Datatype piece, part;
+    int code = MPI_Type_contiguous((int)n, mpi_type(in->dtype), &piece);
+    if (code == MPI_SUCCESS)
+        code = MPI_Type_create_resized(piece, 0, (MPI_Aint)extent, &part);
+    if (code == MPI_SUCCESS)
+        code = MPI_Type_commit(&part);
+    DTX_TRY(comm->ctx, dtx_mpi_status(comm, code, "reduce-scatter (type)", bytes, -1));
+    code = MPI_Alltoall((char *)in->data + first * element, 1, part, impl->work, (int)n, mpi_type(in->dtype),
+                        impl->handle);
+    MPI_Type_free(&part);
+    MPI_Type_free(&piece);
+    DTX_TRY(comm->ctx, dtx_mpi_status(comm, code, "reduce-scatter (all-to-all)", bytes, -1));
+    dtx_comm_fold(DTX_FOLD_SUM, in->dtype, comm->size, n, impl->work, (char *)out->data + first * element);
+    return DTX_OK;
+}
+
+static enum dtx_status mpi_reduce_scatter_sum(struct dtx_comm *comm, struct dtx_queue *queue,
+                                              const struct dtx_tensor *in, const struct dtx_tensor *out)
+{
+    struct mpi_comm *impl = comm->impl;
+    DTX_TRY(comm->ctx, wait_for_queue(queue));
+    int64_t count = dtx_tensor_count(out), element = (int64_t)dtx_dtype_bytes(in->dtype);
+    int64_t piece = dtx_max64(impl->options.piece_bytes / (element * comm->size), 1);
+    for (int64_t first = 0; first < count; first += piece)
+        DTX_TRY(comm->ctx, scatter_piece(comm, in, out, first, dtx_min64(piece, count - first)));
+    comm->sent_bytes += count * element * (comm->size - 1);
+    return DTX_OK;
+}
+
 /* More than fits one call: pieces are gathered to work memory and copied to their places. */
 static enum dtx_status gather_pieces(struct dtx_comm *comm, const char *in, char *out, int64_t bytes)
 {
@@ -385,6 +423,7 @@ static void mpi_abort(struct dtx_comm *comm, int exit_code)
 const struct dtx_comm_table dtx_comm_mpi_table = {
     .all_reduce_sum = mpi_all_reduce_sum,
     .all_reduce_max = mpi_all_reduce_max,
+    .reduce_scatter_sum = mpi_reduce_scatter_sum,
     .all_gather = mpi_all_gather,
     .broadcast = mpi_broadcast,
     .send_start = mpi_send_start,
