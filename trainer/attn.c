@@ -161,6 +161,8 @@ static enum dtx_status forward(const struct dtx_layer *layer, struct dtx_tensor 
     DTX_TRY(env->ctx, rotate(env, &core.q, first, false));
     DTX_TRY(env->ctx, rotate(env, &k_new, first, false));
     DTX_TRY(env->ctx, env->model->attention->forward(layer, s + S_OWN, &core));
+    if (!y)
+        return DTX_OK;
     DTX_TRY(env->ctx, dtx_linear(env, &core.y, &dtx_layer_param(layer, DTX_ATTN_OUT)->weight, &wide));
     DTX_TRY(env->ctx, dtx_sum_tensor_axis(env, &wide));
     return dtx_add_to(env, &wide, x, y);

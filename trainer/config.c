@@ -48,6 +48,8 @@ const struct dtx_opt_row dtx_train_options[] = {
      "stop after this step, with everything saved; 0: go on to train.steps"},
     {"train.dtype", DTX_OPT_CHOICE, "f32", "f32|bf16|f64", FIXED,
      "activations; masters and sums are fp32 (f64: for tests)"},
+    {"train.recompute", DTX_OPT_TEXT, "none", NULL, FREE,
+     "none, attention or block: run forward again in backward to save memory; block:2 every second block"},
     {"train.seed", DTX_OPT_INT, "1", "0..", FIXED, "seed of initial weights and of the data order"},
     {"optim.name", DTX_OPT_CHOICE, "adamw", optimizers + 1, FIXED, "optimizer"},
     {"optim.beta1", DTX_OPT_REAL, "0.9", "0..1", FREE, "decay of the first moment"},
@@ -210,6 +212,23 @@ static void read_batch(struct dtx_opt *opt, struct dtx_engine_config *c)
         b->micro_batches = 1;
 }
 
+bool dtx_recompute_parse(const char *text, struct dtx_recompute_config *out)
+{
+    static const char *const names[] = {"none", "attention", "block"};
+    size_t length = strcspn(text, ":");
+    for (int i = 0; i < 3; i++) {
+        if (length != strlen(names[i]) || strncmp(text, names[i], length) != 0)
+            continue;
+        char *end = (char *)text + length;
+        long long every = *end ? strtoll(text + length + 1, &end, 10) : 1;
+        if (*end || every < 1 || end[-1] == ':' || (i == 0 && text[length]))
+            return false;
+        *out = (struct dtx_recompute_config){(enum dtx_recompute)i, every};
+        return true;
+    }
+    return false;
+}
+
 /* Contradictions between options of the run itself. */
 static void check_run(struct dtx_opt *opt)
 {
@@ -231,6 +250,10 @@ void dtx_engine_config_read(struct dtx_opt *opt, int world_size, struct dtx_engi
     read_mesh(opt, world_size, out);
     read_batch(opt, out);
     check_run(opt);
+    const char *recompute = dtx_opt_text(opt, "train.recompute");
+    if (!dtx_recompute_parse(recompute, &out->recompute))
+        dtx_opt_fault(opt, "train.recompute: '%s' is none of none, attention, block, attention:n, block:n (n from 1)",
+                      recompute);
     dtx_dtype_parse(dtx_opt_text(opt, "train.dtype"), &out->dtype);
     out->seed = dtx_opt_int(opt, "train.seed");
     out->optim = (struct dtx_optim_config){.variant = dtx_optim_find(dtx_opt_text(opt, "optim.name")),

@@ -34,9 +34,18 @@ struct dtx_optim_config {
     bool decay_embeddings;
 };
 
+/* Which layers run forward again before their backward pass instead of keeping what they made: attention layers, or
+ * whole blocks (then the block's input alone is kept); of the blocks 0, every, 2·every, … */
+enum dtx_recompute { DTX_RECOMPUTE_NONE, DTX_RECOMPUTE_ATTENTION, DTX_RECOMPUTE_BLOCK };
+struct dtx_recompute_config {
+    enum dtx_recompute what;
+    int64_t every;
+};
+
 struct dtx_engine_config {
     struct dtx_model_config model;
     struct dtx_batch_config batch;
+    struct dtx_recompute_config recompute;
     struct dtx_optim_config optim;
     enum dtx_dtype dtype;
     int64_t seed;
@@ -50,5 +59,8 @@ extern const struct dtx_opt_row dtx_train_options[];
 /* Reads the structs; contradictions (heads and tp, batch and dp, …) are added to opt's faults, all of them, each saying
  * what would fit. `world_size` 0: not known, mesh taken as written. Call dtx_opt_check afterwards. */
 void dtx_engine_config_read(struct dtx_opt *opt, int world_size, struct dtx_engine_config *out);
+
+/* "none", "attention", "block", or the latter two with ":n" (every n-th block). False for any other text. */
+bool dtx_recompute_parse(const char *text, struct dtx_recompute_config *out);
 
 #endif

@@ -68,6 +68,7 @@ static enum dtx_status create_parts(struct dtx_engine *e, struct dtx_comm *world
                               .mesh = &e->mesh,
                               .params = &e->params,
                               .model = &e->config.model,
+                              .recompute = c->recompute,
                               .act = c->dtype,
                               .master = dtx_dtype_master(c->dtype),
                               .max_rows = rows_of(e),
@@ -280,6 +281,8 @@ enum dtx_status dtx_engine_logits(struct dtx_engine *e, const int32_t *tokens, i
     if (e->mesh.world->size != 1 || first < 0 || n < 1 || first + n > e->config.batch.length)
         return dtx_fail(e->ctx, DTX_E_RANGE, "tokens %lld … %lld do not fit a context of %lld", (long long)first,
                         (long long)(first + n), (long long)e->config.batch.length);
+    if (env->recompute.what != DTX_RECOMPUTE_NONE)
+        return dtx_fail(e->ctx, DTX_E_CONFIG, "the key/value cache needs train.recompute none");
     select_micro_batch(e, 0);
     env->training = false;
     env->batch = 1;

@@ -48,6 +48,8 @@ static enum dtx_status forward(const struct dtx_layer *layer, struct dtx_tensor 
     DTX_TRY(env->ctx, dtx_linear(env, &xn, &dtx_layer_param(layer, P_UP)->weight, &u));
     struct dtx_swiglu_fwd_args swiglu = {.g = g, .u = u, .h = h};
     DTX_TRY(env->ctx, dtx_swiglu_fwd(env->queue, &swiglu));
+    if (!y)
+        return DTX_OK;
     DTX_TRY(env->ctx, dtx_linear(env, &h, &dtx_layer_param(layer, P_DOWN)->weight, &wide));
     DTX_TRY(env->ctx, dtx_sum_tensor_axis(env, &wide));
     return dtx_add_to(env, &wide, x, y);

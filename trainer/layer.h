@@ -20,6 +20,7 @@ struct dtx_env {
     const struct dtx_mesh *mesh;
     struct dtx_params *params;
     const struct dtx_model_config *model;
+    struct dtx_recompute_config recompute;
     enum dtx_dtype act, master;
     int64_t max_rows, max_length; /* rows and positions that buffers hold */
 
@@ -60,7 +61,8 @@ struct dtx_layer_table {
     int (*saved)(const struct dtx_layer *layer, struct dtx_saved out[DTX_MAX_SAVED]);
     /* Workspace that the layer's operations need at most. */
     size_t (*work_bytes)(const struct dtx_layer *layer);
-    /* x: [n,D], NULL for the embedding; y: [n,D], NULL for the head. x stays untouched until backward_input. */
+    /* x: [n,D], NULL for the embedding; y: [n,D], NULL for the head. x stays untouched until backward_input. y NULL in
+     * another layer: only what backward needs is wanted (recomputation). */
     enum dtx_status (*forward)(const struct dtx_layer *layer, struct dtx_tensor *saved, const struct dtx_tensor *x,
                                const struct dtx_tensor *y);
     /* dy: NULL for the head; dx: NULL for the embedding. Also adds the gradients of gains and λ, which are by-products.

@@ -1,6 +1,7 @@
 #include "trainer/model.h"
 
 #include "kernels/base/mem.h"
+#include "kernels/base/mutant.h"
 #include "kernels/rope_table.h"
 #include "trainer/attn.h"
 
@@ -13,6 +14,7 @@ struct dtx_model {
     struct dtx_tensor *residual;   /* [slots][n_layers]: input of each layer; absent for the embedding */
     struct dtx_tensor gradient[2]; /* [max_rows, D], in turn */
     struct dtx_tensor shared;      /* u8: gradients kept between the two backward parts; one layer at a time */
+    struct dtx_tensor remade[2];   /* u8: what recomputed attention layers and ffn layers make; one of each at a time */
 };
 
 int64_t dtx_model_first_block(int64_t layers, int stage, int stages)
@@ -81,27 +83,106 @@ static size_t aligned_bytes(const struct dtx_saved *s)
     return (size_t)dtx_round_up(s->rows * s->columns * (int64_t)dtx_dtype_bytes(s->dtype), 64);
 }
 
-/* The shared buffer must hold the largest layer's gradients; the workspace its largest operation's. */
+/* Recomputation. Layer l runs forward again before its backward pass, into buffers that all such layers share. */
+static bool is_remade(const struct dtx_model *model, int l)
+{
+    const struct dtx_layer *layer = &model->layers[l];
+    const struct dtx_recompute_config *r = &model->env->recompute;
+    bool attention = layer->table == &dtx_attn_layer && r->what != DTX_RECOMPUTE_NONE;
+    bool ffn = layer->table == &dtx_ffn_layer && r->what == DTX_RECOMPUTE_BLOCK;
+    return (attention || ffn) && layer->index % r->every == 0;
+}
+
+/* Is l's input made again by l − 1? Only where they are the two layers of a recomputed block. */
+static bool is_input_remade(const struct dtx_model *model, int l)
+{
+    return model->layers[l].table == &dtx_ffn_layer && is_remade(model, l);
+}
+
+static struct dtx_tensor *remade_of(struct dtx_model *model, int l)
+{
+    return &model->remade[model->layers[l].table == &dtx_ffn_layer];
+}
+
+/* Where a saved tensor lives: in its slot, or shared by all slots and layers. */
+static bool in_slot(const struct dtx_model *model, int l, const struct dtx_saved *s)
+{
+    return !(s->need & DTX_SAVED_GRADIENT) && !(s->need & DTX_SAVED_RECOMPUTE && is_remade(model, l));
+}
+
+/* Bytes of l's tensors that live in its slot, among the gradients, or among what is made again. */
+struct places {
+    size_t slot, gradient, remade;
+};
+
+static struct places places_of(const struct dtx_model *model, int l)
+{
+    const struct dtx_env *env = model->env;
+    struct dtx_saved list[DTX_MAX_SAVED];
+    struct places bytes = {0};
+    size_t input = (size_t)(env->max_rows * env->model->width) * dtx_dtype_bytes(env->act);
+    int n = model->layers[l].table->saved(&model->layers[l], list);
+    for (int i = 0; i < n; i++) {
+        if (list[i].need & DTX_SAVED_GRADIENT)
+            bytes.gradient += aligned_bytes(&list[i]);
+        else if (in_slot(model, l, &list[i]))
+            bytes.slot += (size_t)(list[i].rows * list[i].columns) * dtx_dtype_bytes(list[i].dtype);
+        else
+            bytes.remade += aligned_bytes(&list[i]);
+    }
+    if (is_input_remade(model, l))
+        bytes.remade += input;
+    else if (!is_embed(model, l))
+        bytes.slot += input;
+    return bytes;
+}
+
+/* Sizes of what all layers share: each must hold the largest layer's. */
+struct shared_sizes {
+    size_t gradients, remade[2], work;
+};
+
+static struct shared_sizes shared_sizes(const struct dtx_model *model)
+{
+    struct shared_sizes most = {.gradients = 64, .work = 64};
+    for (int l = 0; l < model->n_layers; l++) {
+        struct places bytes = places_of(model, l);
+        size_t work = model->layers[l].table->work_bytes(&model->layers[l]);
+        size_t *remade = &most.remade[model->layers[l].table == &dtx_ffn_layer];
+        most.gradients = bytes.gradient > most.gradients ? bytes.gradient : most.gradients;
+        *remade = bytes.remade > *remade ? bytes.remade : *remade;
+        most.work = work > most.work ? work : most.work;
+    }
+    return most;
+}
+
 static enum dtx_status allocate_shared(struct dtx_model *model)
 {
     struct dtx_env *env = model->env;
-    size_t shared = 64, work = 64;
-    for (int l = 0; l < model->n_layers; l++) {
-        struct dtx_saved list[DTX_MAX_SAVED];
-        int n = model->layers[l].table->saved(&model->layers[l], list);
-        size_t bytes = 0, needed = model->layers[l].table->work_bytes(&model->layers[l]);
-        for (int i = 0; i < n; i++)
-            if (list[i].need & DTX_SAVED_GRADIENT)
-                bytes += aligned_bytes(&list[i]);
-        shared = bytes > shared ? bytes : shared;
-        work = needed > work ? needed : work;
-    }
-    model->shared = dtx_tensor_1d(NULL, DTX_U8, (int64_t)shared);
-    DTX_TRY(env->ctx, dtx_tensor_alloc(env->queue->backend, &model->shared));
-    env->work = dtx_tensor_1d(NULL, DTX_U8, (int64_t)work);
-    DTX_TRY(env->ctx, dtx_tensor_alloc(env->queue->backend, &env->work));
+    struct shared_sizes sizes = shared_sizes(model);
+    model->shared = dtx_tensor_1d(NULL, DTX_U8, (int64_t)sizes.gradients);
+    model->remade[0] = dtx_tensor_1d(NULL, DTX_U8, (int64_t)sizes.remade[0]);
+    model->remade[1] = dtx_tensor_1d(NULL, DTX_U8, (int64_t)sizes.remade[1]);
+    env->work = dtx_tensor_1d(NULL, DTX_U8, (int64_t)sizes.work);
     env->wide = dtx_tensor_2d(NULL, env->master, env->max_rows, env->model->width);
-    return dtx_tensor_alloc(env->queue->backend, &env->wide);
+    struct dtx_tensor *all[] = {&model->shared, &model->remade[0], &model->remade[1], &env->work, &env->wide};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        DTX_TRY(env->ctx, dtx_tensor_alloc(env->queue->backend, all[i]));
+    return DTX_OK;
+}
+
+size_t dtx_model_bytes(const struct dtx_model *model, int slots)
+{
+    const struct dtx_env *env = model->env;
+    struct shared_sizes sizes = shared_sizes(model);
+    int64_t master = (int64_t)dtx_dtype_bytes(env->master), act = (int64_t)dtx_dtype_bytes(env->act);
+    int64_t wide = env->max_rows * env->model->width * master, gradients = 2 * env->max_rows * env->model->width * act;
+    int64_t rope = env->max_length * env->model->head_dim * master;
+    size_t slot = 0;
+    for (int l = 0; l < model->n_layers; l++)
+        slot += places_of(model, l).slot;
+    return (size_t)slots * slot + sizes.gradients + sizes.remade[0] + sizes.remade[1] + sizes.work +
+           (size_t)(wide + gradients + rope);
 }
 
 static enum dtx_status allocate_rope(struct dtx_env *env)
@@ -126,19 +207,24 @@ static enum dtx_status allocate_slot(struct dtx_model *model, int slot)
         struct dtx_saved list[DTX_MAX_SAVED];
         int n = model->layers[l].table->saved(&model->layers[l], list);
         struct dtx_tensor *saved = saved_of(model, slot, l);
-        size_t shared = 0;
+        size_t shared = 0, remade = 0;
         for (int i = 0; i < n; i++) {
             saved[i] = dtx_tensor_2d(NULL, list[i].dtype, list[i].rows, list[i].columns);
             if (list[i].need & DTX_SAVED_GRADIENT) {
                 saved[i].data = (char *)model->shared.data + shared;
                 shared += aligned_bytes(&list[i]);
-            } else {
+            } else if (in_slot(model, l, &list[i])) {
                 DTX_TRY(env->ctx, dtx_tensor_alloc(backend, &saved[i]));
+            } else {
+                saved[i].data = (char *)remade_of(model, l)->data + remade;
+                remade += aligned_bytes(&list[i]);
             }
         }
         struct dtx_tensor *residual = &model->residual[(int64_t)slot * model->n_layers + l];
         *residual = dtx_tensor_2d(NULL, env->act, env->max_rows, env->model->width);
-        if (!is_embed(model, l))
+        if (is_input_remade(model, l))
+            residual->data = (char *)remade_of(model, l)->data + remade;
+        else if (!is_embed(model, l))
             DTX_TRY(env->ctx, dtx_tensor_alloc(backend, residual));
     }
     return DTX_OK;
@@ -173,18 +259,21 @@ void dtx_model_free(struct dtx_model *model)
     struct dtx_backend *backend = env->queue->backend;
     int64_t cells = (int64_t)model->slots * model->n_layers;
     for (int64_t c = 0; c < cells; c++) {
-        if (model->residual)
-            dtx_tensor_free(backend, &model->residual[c]);
+        int l = (int)(c % model->n_layers);
+        const struct dtx_layer *layer = &model->layers[l];
         struct dtx_saved list[DTX_MAX_SAVED];
-        const struct dtx_layer *layer = &model->layers[c % model->n_layers];
+        if (model->residual && !is_input_remade(model, l))
+            dtx_tensor_free(backend, &model->residual[c]);
         int n = layer->table->saved(layer, list);
         for (int i = 0; i < n; i++)
-            if (!(list[i].need & DTX_SAVED_GRADIENT))
+            if (in_slot(model, l, &list[i]))
                 dtx_tensor_free(backend, &model->saved[c * DTX_MAX_SAVED + i]);
     }
     dtx_tensor_free(backend, &model->gradient[0]);
     dtx_tensor_free(backend, &model->gradient[1]);
     dtx_tensor_free(backend, &model->shared);
+    dtx_tensor_free(backend, &model->remade[0]);
+    dtx_tensor_free(backend, &model->remade[1]);
     dtx_tensor_free(backend, &env->work);
     dtx_tensor_free(backend, &env->wide);
     dtx_tensor_free(backend, &env->rope);
@@ -220,6 +309,23 @@ enum dtx_status dtx_model_forward(struct dtx_model *model, int slot, const struc
     return DTX_OK;
 }
 
+/* Before layer l's backward pass: what it made in forward, from the inputs that were kept. A block's ffn comes first in
+ * backward and needs the attention's output, so both are made then. */
+static enum dtx_status make_again(struct dtx_model *model, int slot, int l)
+{
+    struct dtx_env *env = model->env;
+    struct dtx_tensor *residual = model->residual + (int64_t)slot * model->n_layers;
+    bool block = env->recompute.what == DTX_RECOMPUTE_BLOCK, ffn = is_input_remade(model, l);
+    if (!is_remade(model, l) || (block && !ffn) || DTX_MUTANT(recompute_forgotten))
+        return DTX_OK;
+    struct dtx_tensor x = as_rows(model, &residual[l]);
+    if (ffn && !DTX_MUTANT(recompute_attention_left_out)) {
+        struct dtx_tensor input = as_rows(model, &residual[l - 1]);
+        DTX_TRY(env->ctx, dtx_attn_layer.forward(&model->layers[l - 1], saved_of(model, slot, l - 1), &input, &x));
+    }
+    return model->layers[l].table->forward(&model->layers[l], saved_of(model, slot, l), &x, NULL);
+}
+
 enum dtx_status dtx_model_backward(struct dtx_model *model, int slot, const struct dtx_tensor *dout,
                                    const struct dtx_tensor *din)
 {
@@ -232,6 +338,7 @@ enum dtx_status dtx_model_backward(struct dtx_model *model, int slot, const stru
         const struct dtx_layer *layer = &model->layers[l];
         struct dtx_tensor x = as_rows(model, &residual[l]), *saved = saved_of(model, slot, l);
         struct dtx_tensor dx = as_rows(model, l == 0 && !is_embed(model, 0) ? din : &model->gradient[l % 2]);
+        DTX_TRY(env->ctx, make_again(model, slot, l));
         DTX_TRY(env->ctx, layer->table->backward_input(layer, saved, is_embed(model, l) ? NULL : &x,
                                                        dy.data ? &dy : NULL, is_embed(model, l) ? NULL : &dx));
         DTX_TRY(env->ctx, layer->table->backward_weight(layer, saved));

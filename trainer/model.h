@@ -14,6 +14,8 @@ enum dtx_status dtx_model_declare(struct dtx_env *env, struct dtx_model **out);
 /* Buffers for `slots` micro-batches of env->max_rows rows; also env->work, env->wide and env->rope. After
  * dtx_params_allocate. */
 enum dtx_status dtx_model_allocate(struct dtx_model *model, int slots);
+/* Bytes that dtx_model_allocate takes from the backend, by env->recompute; env->params must be allocated. */
+size_t dtx_model_bytes(const struct dtx_model *model, int slots);
 void dtx_model_free(struct dtx_model *model);
 /* in: [b,t,D] from the previous stage (absent on the first); out: for the next (absent on the last). Collective over
  * tp. */

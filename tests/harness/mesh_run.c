@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "kernels/base/rng.h"
+#include "tests/harness/rank_check.h"
 #include "trainer/attn.h"
 #include "trainer/optim.h"
 
@@ -59,6 +60,7 @@ void dtx_test_config(const struct dtx_test_model *m, struct dtx_engine_config *c
     c->mesh[DTX_AXIS_PP] = m->pp;
     c->mesh[DTX_AXIS_DP] = m->dp;
     c->schedule = m->schedule;
+    dtx_recompute_parse(m->recompute ? m->recompute : "none", &c->recompute);
 }
 
 /* Learnable text: each token is mostly a function of the one before. */
@@ -142,6 +144,48 @@ enum dtx_status dtx_test_train(struct dtx_engine *e, const struct dtx_test_model
     }
     free(buffer);
     return status;
+}
+
+static double *numbers(struct dtx_comm *ranks, const struct dtx_test_model *m, int steps, int64_t *count)
+{
+    struct dtx_engine_config config;
+    struct dtx_engine *e;
+    struct dtx_backend *backend;
+    struct dtx_ctx *ctx = ranks->ctx;
+    dtx_test_config(m, &config);
+    CHECK_OK(ranks, dtx_backend_open(ctx, "cpu", 1, dtx_isa_detect(), &backend));
+    CHECK_OK(ranks, dtx_engine_create(ctx, &config, ranks, backend, &e));
+    struct dtx_params *p = dtx_engine_params(e);
+    *count = 2 * steps + dtx_params_total(p);
+    double *all = malloc((size_t)*count * sizeof *all), *next = all + 2 * steps;
+    CHECK_OK(ranks, dtx_test_train(e, m, steps, 2e-3, all, all + steps));
+    for (int i = 0; i < p->n; i++) {
+        CHECK_OK(ranks, dtx_test_gather(e, i, 'w', next));
+        next += p->item[i].row.shape[0] * (p->item[i].row.ndim == 2 ? p->item[i].row.shape[1] : 1);
+    }
+    for (int s = 0; s < steps; s++)
+        CHECK_THAT(ranks, all[steps + s] > config.optim.clip, "step %d was not clipped", s + 1);
+    dtx_engine_free(e);
+    dtx_backend_close(backend);
+    return all;
+}
+
+double *dtx_test_numbers(struct dtx_comm *world, const struct dtx_test_model *m, int steps, int64_t *count)
+{
+    struct dtx_comm *part;
+    bool member = world->rank < m->tp * m->pp * m->dp;
+    CHECK_OK(world, dtx_comm_split(world, member, world->rank, "part", &part));
+    double *values = member ? numbers(part, m, steps, count) : NULL;
+    dtx_comm_free(part);
+    return values;
+}
+
+int64_t dtx_test_different(const double *a, const double *b, int64_t count)
+{
+    int64_t different = 0;
+    for (int64_t i = 0; i < count; i++)
+        different += memcmp(&a[i], &b[i], sizeof *a) != 0;
+    return different;
 }
 
 double dtx_test_relative(const double *a, const double *b, int64_t n)

@@ -17,6 +17,7 @@ struct dtx_test_model {
     bool tied, gqa, documents;
     int tp, pp, dp;
     const char *schedule;
+    const char *recompute; /* NULL: none */
     int64_t layers, global_batch, micro_batch, length, vocab;
 };
 
@@ -34,6 +35,12 @@ enum dtx_status dtx_test_gather(struct dtx_engine *engine, int row, char what, d
 /* Trains `steps` steps at lr; losses[steps], norms[steps] may be NULL. Collective. */
 enum dtx_status dtx_test_train(struct dtx_engine *engine, const struct dtx_test_model *model, int steps, double lr,
                                double *losses, double *norms);
+/* All losses, norms (before clipping, which is active at every step, else an error) and weights of a run of `steps`
+ * steps on the first tp·pp·dp ranks of world: *count numbers, malloc'ed; NULL on the other ranks. Faults end all ranks.
+ * Collective over world. */
+double *dtx_test_numbers(struct dtx_comm *world, const struct dtx_test_model *model, int steps, int64_t *count);
+/* Numbers that are not the same bits. */
+int64_t dtx_test_different(const double *a, const double *b, int64_t count);
 /* ‖a − b‖/‖b‖ (0 when both are 0). */
 double dtx_test_relative(const double *a, const double *b, int64_t n);
 
