@@ -49,10 +49,11 @@ static int saved(const struct dtx_layer *layer, struct dtx_saved out[DTX_MAX_SAV
     const struct dtx_env *env = layer->env;
     struct dtx_attn_shape s = local_shape(layer);
     int64_t n = env->max_rows, width = env->model->width, d = env->model->head_dim, y = y_columns(layer);
+    int64_t held = dtx_rows_held(env, n);
     int64_t q = s.q_heads * d, k = s.k_heads * d, v = s.v_heads * s.v_width;
     enum dtx_dtype act = env->act;
-    out[S_RSTD] = (struct dtx_saved){"rstd", env->master, n, 1, DTX_SAVED_INPUT | DTX_SAVED_RECOMPUTE};
-    out[S_XN] = (struct dtx_saved){"xn", act, n, width, DTX_SAVED_WEIGHT | DTX_SAVED_RECOMPUTE};
+    out[S_RSTD] = (struct dtx_saved){"rstd", env->master, held, 1, DTX_SAVED_INPUT | DTX_SAVED_RECOMPUTE};
+    out[S_XN] = (struct dtx_saved){"xn", act, held, width, DTX_SAVED_WEIGHT | DTX_SAVED_RECOMPUTE};
     out[S_Q] = (struct dtx_saved){"q", act, n, q, DTX_SAVED_INPUT | DTX_SAVED_RECOMPUTE};
     out[S_K] = (struct dtx_saved){"k", act, n, k, DTX_SAVED_INPUT | DTX_SAVED_RECOMPUTE};
     out[S_V] = (struct dtx_saved){"v", act, n, v, DTX_SAVED_INPUT | DTX_SAVED_RECOMPUTE};
@@ -62,7 +63,7 @@ static int saved(const struct dtx_layer *layer, struct dtx_saved out[DTX_MAX_SAV
     out[S_DK] = (struct dtx_saved){"dk", act, n, k, DTX_SAVED_GRADIENT};
     out[S_DV] = (struct dtx_saved){"dv", act, n, v, DTX_SAVED_GRADIENT};
     out[S_DCORE] = (struct dtx_saved){"dcore", act, n, y, DTX_SAVED_GRADIENT};
-    out[S_DXN] = (struct dtx_saved){"dxn", act, n, width, DTX_SAVED_GRADIENT};
+    out[S_DXN] = (struct dtx_saved){"dxn", act, held, width, DTX_SAVED_GRADIENT};
     return S_OWN + env->model->attention->saved(layer, out + S_OWN);
 }
 
@@ -127,7 +128,7 @@ static size_t work_bytes(const struct dtx_layer *layer)
     struct dtx_env *env = layer->env;
     int64_t n = env->max_rows, width = env->model->width;
     size_t most = env->model->attention->work_bytes(layer);
-    size_t norm = dtx_norm_work_bytes(env, n, width);
+    size_t norm = dtx_norm_work_bytes(env, dtx_rows_held(env, n), width);
     most = norm > most ? norm : most;
     for (int i = DTX_ATTN_Q; i <= DTX_ATTN_OUT; i++) {
         const int64_t *w = dtx_layer_param(layer, i)->local;
@@ -147,16 +148,17 @@ static enum dtx_status forward(const struct dtx_layer *layer, struct dtx_tensor 
                                const struct dtx_tensor *y)
 {
     struct dtx_env *env = layer->env;
-    int64_t n = x->dim[0], first = env->first;
+    int64_t n = env->batch * env->length, first = env->first;
     struct dtx_attn_core core = core_of(layer, s, env->batch, env->length, first);
-    struct dtx_tensor xn = dtx_saved_rows(&s[S_XN], n), wide = dtx_saved_rows(&env->wide, n);
+    struct dtx_tensor xn = dtx_saved_rows(&s[S_XN], x->dim[0]), wide = dtx_saved_rows(&env->wide, n), all, sum;
     /* New keys and values go behind the `first` rows that are there from earlier calls (none when training). */
     struct dtx_tensor q = dtx_saved_rows(&s[S_Q], n), k = dtx_tensor_rows(&s[S_K], first, n);
     struct dtx_tensor v = dtx_tensor_rows(&s[S_V], first, n);
     DTX_TRY(env->ctx, dtx_norm(env, x, dtx_layer_param(layer, DTX_ATTN_NORM), &xn, &s[S_RSTD]));
-    DTX_TRY(env->ctx, dtx_linear(env, &xn, &dtx_layer_param(layer, DTX_ATTN_Q)->weight, &q));
-    DTX_TRY(env->ctx, dtx_linear(env, &xn, &dtx_layer_param(layer, DTX_ATTN_K)->weight, &k));
-    DTX_TRY(env->ctx, dtx_linear(env, &xn, &dtx_layer_param(layer, DTX_ATTN_V)->weight, &v));
+    DTX_TRY(env->ctx, dtx_rows_gather(env, &xn, &env->gathered, &all));
+    DTX_TRY(env->ctx, dtx_linear(env, &all, &dtx_layer_param(layer, DTX_ATTN_Q)->weight, &q));
+    DTX_TRY(env->ctx, dtx_linear(env, &all, &dtx_layer_param(layer, DTX_ATTN_K)->weight, &k));
+    DTX_TRY(env->ctx, dtx_linear(env, &all, &dtx_layer_param(layer, DTX_ATTN_V)->weight, &v));
     struct dtx_tensor k_new = dtx_tensor_view_4d(&k, env->batch, env->length, core.k.dim[2], core.k.dim[3]);
     DTX_TRY(env->ctx, rotate(env, &core.q, first, false));
     DTX_TRY(env->ctx, rotate(env, &k_new, first, false));
@@ -164,19 +166,19 @@ static enum dtx_status forward(const struct dtx_layer *layer, struct dtx_tensor 
     if (!y)
         return DTX_OK;
     DTX_TRY(env->ctx, dtx_linear(env, &core.y, &dtx_layer_param(layer, DTX_ATTN_OUT)->weight, &wide));
-    DTX_TRY(env->ctx, dtx_sum_tensor_axis(env, &wide));
-    return dtx_add_to(env, &wide, x, y);
+    DTX_TRY(env->ctx, dtx_rows_sum(env, &wide, &sum));
+    return dtx_add_to(env, &sum, x, y);
 }
 
 static enum dtx_status backward_input(const struct dtx_layer *layer, struct dtx_tensor *s, const struct dtx_tensor *x,
                                       const struct dtx_tensor *dy, const struct dtx_tensor *dx)
 {
     struct dtx_env *env = layer->env;
-    int64_t n = x->dim[0];
+    int64_t n = env->batch * env->length;
     struct dtx_attn_core core = core_of(layer, s, env->batch, env->length, 0);
-    struct dtx_tensor kept = dtx_saved_rows(&s[S_DY], n), wide = dtx_saved_rows(&env->wide, n);
-    DTX_TRY(env->ctx, dtx_add_to(env, dy, NULL, &kept));
-    DTX_TRY(env->ctx, dtx_linear_input(env, dy, &dtx_layer_param(layer, DTX_ATTN_OUT)->weight, &core.dy, false));
+    struct dtx_tensor kept = dtx_saved_rows(&s[S_DY], n), wide = dtx_saved_rows(&env->wide, n), sum;
+    DTX_TRY(env->ctx, dtx_rows_keep(env, dy, &kept));
+    DTX_TRY(env->ctx, dtx_linear_input(env, &kept, &dtx_layer_param(layer, DTX_ATTN_OUT)->weight, &core.dy, false));
     DTX_TRY(env->ctx, env->model->attention->backward(layer, s + S_OWN, &core));
     DTX_TRY(env->ctx, rotate(env, &core.dq, 0, true));
     DTX_TRY(env->ctx, rotate(env, &core.dk, 0, !DTX_MUTANT(key_rotation_not_undone)));
@@ -186,22 +188,28 @@ static enum dtx_status backward_input(const struct dtx_layer *layer, struct dtx_
         struct dtx_tensor d = dtx_saved_rows(&s[gradients[i]], n);
         DTX_TRY(env->ctx, dtx_linear_input(env, &d, &dtx_layer_param(layer, products[i])->weight, &wide, i > 0));
     }
-    DTX_TRY(env->ctx, dtx_sum_tensor_axis(env, &wide));
-    return dtx_norm_backward(env, &wide, x, dtx_layer_param(layer, DTX_ATTN_NORM), &s[S_RSTD], &s[S_DXN], dy, dx);
+    DTX_TRY(env->ctx, dtx_rows_sum(env, &wide, &sum));
+    return dtx_norm_backward(env, &sum, x, dtx_layer_param(layer, DTX_ATTN_NORM), &s[S_RSTD], &s[S_DXN], dy, dx);
 }
 
 static enum dtx_status backward_weight(const struct dtx_layer *layer, struct dtx_tensor *s)
 {
     struct dtx_env *env = layer->env;
     int64_t n = env->batch * env->length;
+    struct dtx_tensor xn = dtx_saved_rows(&s[S_XN], dtx_rows_held(env, n)), y = dtx_saved_rows(&s[S_Y], n), all;
+    if (DTX_MUTANT(rows_not_gathered_for_weights) && env->sequence)
+        all = dtx_saved_rows(&env->gathered, n);
+    else
+        DTX_TRY(env->ctx, dtx_rows_gather(env, &xn, &env->gathered, &all));
     const struct {
-        int param, gradient, input;
+        int param, gradient;
+        const struct dtx_tensor *input;
     } products[] = {
-        {DTX_ATTN_Q, S_DQ, S_XN}, {DTX_ATTN_K, S_DK, S_XN}, {DTX_ATTN_V, S_DV, S_XN}, {DTX_ATTN_OUT, S_DY, S_Y}};
+        {DTX_ATTN_Q, S_DQ, &all}, {DTX_ATTN_K, S_DK, &all}, {DTX_ATTN_V, S_DV, &all}, {DTX_ATTN_OUT, S_DY, &y}};
     for (int i = 0; i < 4; i++) {
-        struct dtx_tensor d = dtx_saved_rows(&s[products[i].gradient], n),
-                          in = dtx_saved_rows(&s[products[i].input], n);
-        DTX_TRY(env->ctx, dtx_linear_weight(env, &d, &in, &dtx_layer_param(layer, products[i].param)->grad));
+        struct dtx_tensor d = dtx_saved_rows(&s[products[i].gradient], n);
+        DTX_TRY(env->ctx,
+                dtx_linear_weight(env, &d, products[i].input, &dtx_layer_param(layer, products[i].param)->grad));
     }
     return DTX_OK;
 }
@@ -233,7 +241,7 @@ enum dtx_status dtx_attn_declare(struct dtx_env *env, int index, int stage, stru
                     {"out", m->width, m->width, 1, 0.02 / sqrt(2.0 * (double)m->layers)}};
     char name[DTX_PARAM_NAME];
     snprintf(name, sizeof name, "layers.%02d.attn_norm.gain", index);
-    struct dtx_param_row row = dtx_row_vector(name, m->width, stage);
+    struct dtx_param_row row = dtx_row_gain(env, name, stage);
     DTX_TRY(env->ctx, dtx_params_add(env->params, &row, &out->param[DTX_ATTN_NORM]));
     for (int i = 0; i < 4; i++) {
         snprintf(name, sizeof name, "layers.%02d.attn.%s", index, matrices[i].name);

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "kernels/base/mem.h"
 #include "parallel/schedule.h"
 #include "trainer/attn.h"
 #include "trainer/lr.h"
@@ -66,6 +67,8 @@ const struct dtx_opt_row dtx_train_options[] = {
     {"parallel.tp", DTX_OPT_INT, "1", "1..100000", FREE, "tensor ranks: heads, ffn columns and vocabulary are split"},
     {"parallel.pp", DTX_OPT_INT, "1", "1..100000", FREE, "pipeline stages"},
     {"parallel.dp", DTX_OPT_INT, "0", "0..1000000", FREE, "data ranks; 0: what is left of the ranks started"},
+    {"parallel.sequence", DTX_OPT_BOOL, "true", NULL, FREE,
+     "with several tensor ranks, cut norms and the residual stream over them by positions"},
     {"parallel.schedule", DTX_OPT_CHOICE, "1f1b", schedules + 1, FREE, "order of forward and backward in the pipeline"},
     {"data.train", DTX_OPT_TEXT, "", NULL, FREE, "token files: prefixes of .bin/.idx pairs, separated by commas"},
     {"data.heldout", DTX_OPT_REAL, "0.02", "0..0.9", FIXED,
@@ -154,6 +157,11 @@ static void common_divisors(int64_t a, int64_t b, char *text, size_t bytes)
             used += (size_t)snprintf(text + used, bytes - used, "%s%lld", used ? ", " : "", (long long)i);
 }
 
+static int64_t greatest_divisor(int64_t a, int64_t b)
+{
+    return b == 0 ? a : greatest_divisor(b, a % b);
+}
+
 static void read_mesh(struct dtx_opt *opt, int world, struct dtx_engine_config *c)
 {
     const struct dtx_model_config *m = &c->model;
@@ -210,6 +218,14 @@ static void read_batch(struct dtx_opt *opt, struct dtx_engine_config *c)
     b->micro_batches = (int)(each / b->micro_batch);
     if (b->micro_batches < 1)
         b->micro_batches = 1;
+    int64_t tp = c->mesh[DTX_AXIS_TP], step = tp / greatest_divisor(tp, b->micro_batch);
+    c->sequence = dtx_opt_bool(opt, "parallel.sequence");
+    if (c->sequence && b->length % step)
+        dtx_opt_fault(opt,
+                      "parallel.sequence: train.length %lld × micro-batch %lld = %lld rows are not a multiple of the "
+                      "%lld tensor ranks; what fits: train.length %lld, or parallel.sequence false",
+                      (long long)b->length, (long long)b->micro_batch, (long long)(b->length * b->micro_batch),
+                      (long long)tp, (long long)dtx_round_up(b->length, step));
 }
 
 bool dtx_recompute_parse(const char *text, struct dtx_recompute_config *out)

@@ -50,6 +50,7 @@ struct dtx_engine_config {
     enum dtx_dtype dtype;
     int64_t seed;
     int mesh[DTX_AXES];
+    bool sequence; /* rows of the residual stream are cut over the tensor ranks, when there are several */
     const char *schedule;
 };
 

@@ -29,12 +29,12 @@ static enum dtx_status forward(const struct dtx_layer *layer, struct dtx_tensor 
     (void)x;
     struct dtx_env *env = layer->env;
     /* One rank holds each token's row, the others add zeros: the sum is exact, so fp32 in between changes nothing. */
-    struct dtx_tensor wide = dtx_saved_rows(&env->wide, y->dim[0]);
+    struct dtx_tensor wide = dtx_saved_rows(&env->wide, env->batch * env->length), sum;
     struct dtx_embed_fwd_args args = {
         .tokens = env->tokens, .table = dtx_layer_param(layer, 0)->weight, .out = wide, .first = first_row(layer)};
     DTX_TRY(env->ctx, dtx_embed_fwd(env->queue, &args));
-    DTX_TRY(env->ctx, dtx_sum_tensor_axis(env, &wide));
-    return dtx_add_to(env, &wide, NULL, y);
+    DTX_TRY(env->ctx, dtx_rows_sum(env, &wide, &sum));
+    return dtx_add_to(env, &sum, NULL, y);
 }
 
 static enum dtx_status backward_input(const struct dtx_layer *layer, struct dtx_tensor *s, const struct dtx_tensor *x,
@@ -42,8 +42,8 @@ static enum dtx_status backward_input(const struct dtx_layer *layer, struct dtx_
 {
     (void)x;
     (void)dx;
-    struct dtx_tensor kept = dtx_saved_rows(&s[SAVED_DY], dy->dim[0]);
-    return dtx_add_to(layer->env, dy, NULL, &kept);
+    struct dtx_tensor kept = dtx_saved_rows(&s[SAVED_DY], layer->env->batch * layer->env->length);
+    return dtx_rows_keep(layer->env, dy, &kept);
 }
 
 static enum dtx_status backward_weight(const struct dtx_layer *layer, struct dtx_tensor *s)

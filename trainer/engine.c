@@ -69,10 +69,14 @@ static enum dtx_status create_parts(struct dtx_engine *e, struct dtx_comm *world
                               .params = &e->params,
                               .model = &e->config.model,
                               .recompute = c->recompute,
+                              .sequence = c->sequence && e->mesh.size[DTX_AXIS_TP] > 1,
                               .act = c->dtype,
                               .master = dtx_dtype_master(c->dtype),
                               .max_rows = rows_of(e),
                               .max_length = c->batch.length};
+    if (e->env.sequence && rows_of(e) % e->mesh.size[DTX_AXIS_TP])
+        return dtx_fail(ctx, DTX_E_CONFIG, "parallel.sequence: %lld rows of a micro-batch over %d tensor ranks",
+                        (long long)rows_of(e), e->mesh.size[DTX_AXIS_TP]);
     DTX_TRY(ctx, dtx_model_declare(&e->env, &e->model));
     for (int i = 0; i < e->params.n; i++)
         if (strcmp(e->params.item[i].row.name, "embed.tokens") == 0)
@@ -80,7 +84,7 @@ static enum dtx_status create_parts(struct dtx_engine *e, struct dtx_comm *world
     DTX_TRY(ctx, dtx_params_allocate(&e->params, backend, &e->mesh, c->dtype));
     DTX_TRY(ctx, dtx_grads_create(&e->params, &e->grads));
     DTX_TRY(ctx, allocate_batch(e));
-    struct dtx_tensor boundary = dtx_tensor_3d(NULL, c->dtype, c->batch.micro_batch, c->batch.length, c->model.width);
+    struct dtx_tensor boundary = dtx_tensor_2d(NULL, c->dtype, dtx_rows_held(&e->env, rows_of(e)), c->model.width);
     DTX_TRY(ctx, dtx_pipe_create(ctx, &e->mesh, e->queue, schedule, c->batch.micro_batches, &boundary, &e->pipe));
     DTX_TRY(ctx, dtx_model_allocate(e->model, dtx_pipe_slots(e->pipe)));
     return dtx_params_init(&e->params, e->queue, (uint64_t)c->seed);

@@ -12,9 +12,10 @@ static int saved(const struct dtx_layer *layer, struct dtx_saved out[DTX_MAX_SAV
 {
     const struct dtx_env *env = layer->env;
     int64_t n = env->max_rows, width = env->model->width, f = dtx_layer_param(layer, P_GATE)->local[0];
+    int64_t held = dtx_rows_held(env, n);
     enum dtx_dtype act = env->act;
-    out[S_RSTD] = (struct dtx_saved){"rstd", env->master, n, 1, DTX_SAVED_INPUT | DTX_SAVED_RECOMPUTE};
-    out[S_XN] = (struct dtx_saved){"xn", act, n, width, DTX_SAVED_WEIGHT | DTX_SAVED_RECOMPUTE};
+    out[S_RSTD] = (struct dtx_saved){"rstd", env->master, held, 1, DTX_SAVED_INPUT | DTX_SAVED_RECOMPUTE};
+    out[S_XN] = (struct dtx_saved){"xn", act, held, width, DTX_SAVED_WEIGHT | DTX_SAVED_RECOMPUTE};
     out[S_G] = (struct dtx_saved){"g", act, n, f, DTX_SAVED_INPUT | DTX_SAVED_RECOMPUTE};
     out[S_U] = (struct dtx_saved){"u", act, n, f, DTX_SAVED_INPUT | DTX_SAVED_RECOMPUTE};
     out[S_H] = (struct dtx_saved){"h", act, n, f, DTX_SAVED_WEIGHT | DTX_SAVED_RECOMPUTE};
@@ -22,7 +23,7 @@ static int saved(const struct dtx_layer *layer, struct dtx_saved out[DTX_MAX_SAV
     out[S_DH] = (struct dtx_saved){"dh", act, n, f, DTX_SAVED_GRADIENT};
     out[S_DG] = (struct dtx_saved){"dg", act, n, f, DTX_SAVED_GRADIENT};
     out[S_DU] = (struct dtx_saved){"du", act, n, f, DTX_SAVED_GRADIENT};
-    out[S_DXN] = (struct dtx_saved){"dxn", act, n, width, DTX_SAVED_GRADIENT};
+    out[S_DXN] = (struct dtx_saved){"dxn", act, held, width, DTX_SAVED_GRADIENT};
     return S_COUNT;
 }
 
@@ -31,7 +32,7 @@ static size_t work_bytes(const struct dtx_layer *layer)
     struct dtx_env *env = layer->env;
     int64_t n = env->max_rows, width = env->model->width, f = dtx_layer_param(layer, P_GATE)->local[0];
     size_t up = dtx_linear_work_bytes(env, n, width, f), down = dtx_linear_work_bytes(env, n, f, width);
-    size_t norm = dtx_norm_work_bytes(env, n, width);
+    size_t norm = dtx_norm_work_bytes(env, dtx_rows_held(env, n), width);
     size_t most = up > down ? up : down;
     return most > norm ? most : norm;
 }
@@ -40,49 +41,52 @@ static enum dtx_status forward(const struct dtx_layer *layer, struct dtx_tensor 
                                const struct dtx_tensor *y)
 {
     struct dtx_env *env = layer->env;
-    int64_t n = x->dim[0];
-    struct dtx_tensor xn = dtx_saved_rows(&s[S_XN], n), g = dtx_saved_rows(&s[S_G], n), u = dtx_saved_rows(&s[S_U], n);
+    int64_t n = env->batch * env->length;
+    struct dtx_tensor xn = dtx_saved_rows(&s[S_XN], x->dim[0]), all, sum;
+    struct dtx_tensor g = dtx_saved_rows(&s[S_G], n), u = dtx_saved_rows(&s[S_U], n);
     struct dtx_tensor h = dtx_saved_rows(&s[S_H], n), wide = dtx_saved_rows(&env->wide, n);
     DTX_TRY(env->ctx, dtx_norm(env, x, dtx_layer_param(layer, P_NORM), &xn, &s[S_RSTD]));
-    DTX_TRY(env->ctx, dtx_linear(env, &xn, &dtx_layer_param(layer, P_GATE)->weight, &g));
-    DTX_TRY(env->ctx, dtx_linear(env, &xn, &dtx_layer_param(layer, P_UP)->weight, &u));
+    DTX_TRY(env->ctx, dtx_rows_gather(env, &xn, &env->gathered, &all));
+    DTX_TRY(env->ctx, dtx_linear(env, &all, &dtx_layer_param(layer, P_GATE)->weight, &g));
+    DTX_TRY(env->ctx, dtx_linear(env, &all, &dtx_layer_param(layer, P_UP)->weight, &u));
     struct dtx_swiglu_fwd_args swiglu = {.g = g, .u = u, .h = h};
     DTX_TRY(env->ctx, dtx_swiglu_fwd(env->queue, &swiglu));
     if (!y)
         return DTX_OK;
     DTX_TRY(env->ctx, dtx_linear(env, &h, &dtx_layer_param(layer, P_DOWN)->weight, &wide));
-    DTX_TRY(env->ctx, dtx_sum_tensor_axis(env, &wide));
-    return dtx_add_to(env, &wide, x, y);
+    DTX_TRY(env->ctx, dtx_rows_sum(env, &wide, &sum));
+    return dtx_add_to(env, &sum, x, y);
 }
 
 static enum dtx_status backward_input(const struct dtx_layer *layer, struct dtx_tensor *s, const struct dtx_tensor *x,
                                       const struct dtx_tensor *dy, const struct dtx_tensor *dx)
 {
     struct dtx_env *env = layer->env;
-    int64_t n = x->dim[0];
+    int64_t n = env->batch * env->length;
     struct dtx_tensor kept = dtx_saved_rows(&s[S_DY], n), dh = dtx_saved_rows(&s[S_DH], n);
     struct dtx_tensor dg = dtx_saved_rows(&s[S_DG], n), du = dtx_saved_rows(&s[S_DU], n);
-    struct dtx_tensor wide = dtx_saved_rows(&env->wide, n);
-    DTX_TRY(env->ctx, dtx_add_to(env, dy, NULL, &kept));
-    DTX_TRY(env->ctx, dtx_linear_input(env, dy, &dtx_layer_param(layer, P_DOWN)->weight, &dh, false));
+    struct dtx_tensor wide = dtx_saved_rows(&env->wide, n), sum;
+    DTX_TRY(env->ctx, dtx_rows_keep(env, dy, &kept));
+    DTX_TRY(env->ctx, dtx_linear_input(env, &kept, &dtx_layer_param(layer, P_DOWN)->weight, &dh, false));
     struct dtx_swiglu_bwd_args swiglu = {
         .dh = dh, .g = dtx_saved_rows(&s[S_G], n), .u = dtx_saved_rows(&s[S_U], n), .dg = dg, .du = du};
     DTX_TRY(env->ctx, dtx_swiglu_bwd(env->queue, &swiglu));
     DTX_TRY(env->ctx, dtx_linear_input(env, &dg, &dtx_layer_param(layer, P_GATE)->weight, &wide, false));
     DTX_TRY(env->ctx, dtx_linear_input(env, &du, &dtx_layer_param(layer, P_UP)->weight, &wide, true));
-    DTX_TRY(env->ctx, dtx_sum_tensor_axis(env, &wide));
-    return dtx_norm_backward(env, &wide, x, dtx_layer_param(layer, P_NORM), &s[S_RSTD], &s[S_DXN], dy, dx);
+    DTX_TRY(env->ctx, dtx_rows_sum(env, &wide, &sum));
+    return dtx_norm_backward(env, &sum, x, dtx_layer_param(layer, P_NORM), &s[S_RSTD], &s[S_DXN], dy, dx);
 }
 
 static enum dtx_status backward_weight(const struct dtx_layer *layer, struct dtx_tensor *s)
 {
     struct dtx_env *env = layer->env;
     int64_t n = env->batch * env->length;
-    struct dtx_tensor xn = dtx_saved_rows(&s[S_XN], n), h = dtx_saved_rows(&s[S_H], n);
+    struct dtx_tensor xn = dtx_saved_rows(&s[S_XN], dtx_rows_held(env, n)), h = dtx_saved_rows(&s[S_H], n), all;
     struct dtx_tensor dg = dtx_saved_rows(&s[S_DG], n), du = dtx_saved_rows(&s[S_DU], n);
     struct dtx_tensor dy = dtx_saved_rows(&s[S_DY], n);
-    DTX_TRY(env->ctx, dtx_linear_weight(env, &dg, &xn, &dtx_layer_param(layer, P_GATE)->grad));
-    DTX_TRY(env->ctx, dtx_linear_weight(env, &du, &xn, &dtx_layer_param(layer, P_UP)->grad));
+    DTX_TRY(env->ctx, dtx_rows_gather(env, &xn, &env->gathered, &all));
+    DTX_TRY(env->ctx, dtx_linear_weight(env, &dg, &all, &dtx_layer_param(layer, P_GATE)->grad));
+    DTX_TRY(env->ctx, dtx_linear_weight(env, &du, &all, &dtx_layer_param(layer, P_UP)->grad));
     return dtx_linear_weight(env, &dy, &h, &dtx_layer_param(layer, P_DOWN)->grad);
 }
 
@@ -102,7 +106,7 @@ enum dtx_status dtx_ffn_declare(struct dtx_env *env, int index, int stage, struc
     char name[DTX_PARAM_NAME];
     double down_std = 0.02 / sqrt(2.0 * (double)m->layers);
     snprintf(name, sizeof name, "layers.%02d.ffn_norm.gain", index);
-    struct dtx_param_row row = dtx_row_vector(name, m->width, stage);
+    struct dtx_param_row row = dtx_row_gain(env, name, stage);
     DTX_TRY(env->ctx, dtx_params_add(env->params, &row, &out->param[P_NORM]));
     snprintf(name, sizeof name, "layers.%02d.ffn.gate", index);
     row = dtx_row_matrix(name, m->ffn, m->width, 0, stage, 0.02);

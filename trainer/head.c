@@ -32,7 +32,7 @@ static int saved(const struct dtx_layer *layer, struct dtx_saved out[DTX_MAX_SAV
     out[S_DLOGITS] = (struct dtx_saved){"dlogits", env->act, env->act == env->master ? 0 : c, v, DTX_SAVED_GRADIENT};
     out[S_MAX] = (struct dtx_saved){"max", env->master, c, 1, DTX_SAVED_GRADIENT};
     out[S_SUMS] = (struct dtx_saved){"sums", env->master, c, 2, DTX_SAVED_GRADIENT};
-    out[S_DXN] = (struct dtx_saved){"dxn", env->act, n, width, DTX_SAVED_GRADIENT};
+    out[S_DXN] = (struct dtx_saved){"dxn", env->act, dtx_rows_held(env, n), width, DTX_SAVED_GRADIENT};
     return S_COUNT;
 }
 
@@ -40,7 +40,7 @@ static size_t work_bytes(const struct dtx_layer *layer)
 {
     struct dtx_env *env = layer->env;
     size_t product = dtx_linear_work_bytes(env, chunk_rows(layer), env->model->width, columns(layer));
-    size_t norm = dtx_norm_work_bytes(env, env->max_rows, env->model->width);
+    size_t norm = dtx_norm_work_bytes(env, dtx_rows_held(env, env->max_rows), env->model->width);
     return product > norm ? product : norm;
 }
 
@@ -81,6 +81,15 @@ static enum dtx_status chunk_loss(const struct dtx_layer *layer, struct dtx_tens
     return dtx_xent_bwd(env->queue, &loss);
 }
 
+/* All n rows of the final norm's output into S_XN. Collective over tp. */
+static enum dtx_status final_norm(const struct dtx_layer *layer, struct dtx_tensor *s, const struct dtx_tensor *x)
+{
+    struct dtx_env *env = layer->env;
+    struct dtx_tensor xn = dtx_saved_rows(&s[S_XN], env->batch * env->length), own = dtx_rows_own(env, &xn), all;
+    DTX_TRY(env->ctx, dtx_norm(env, x, dtx_layer_param(layer, P_NORM), &own, &s[S_RSTD]));
+    return dtx_rows_gather(env, &own, &xn, &all);
+}
+
 static enum dtx_status forward(const struct dtx_layer *layer, struct dtx_tensor *s, const struct dtx_tensor *x,
                                const struct dtx_tensor *y)
 {
@@ -88,10 +97,10 @@ static enum dtx_status forward(const struct dtx_layer *layer, struct dtx_tensor 
     struct dtx_env *env = layer->env;
     if (env->training)
         return DTX_OK;
-    struct dtx_tensor xn = dtx_saved_rows(&s[S_XN], x->dim[0]);
-    DTX_TRY(env->ctx, dtx_norm(env, x, dtx_layer_param(layer, P_NORM), &xn, &s[S_RSTD]));
-    for (int64_t first = 0, rows; first < x->dim[0]; first += rows) {
-        rows = dtx_min64(chunk_rows(layer), x->dim[0] - first);
+    int64_t n = env->batch * env->length;
+    DTX_TRY(env->ctx, final_norm(layer, s, x));
+    for (int64_t first = 0, rows; first < n; first += rows) {
+        rows = dtx_min64(chunk_rows(layer), n - first);
         DTX_TRY(env->ctx, chunk_loss(layer, s, first, rows, NULL));
     }
     return DTX_OK;
@@ -104,9 +113,10 @@ static enum dtx_status backward_input(const struct dtx_layer *layer, struct dtx_
     struct dtx_env *env = layer->env;
     struct dtx_param *out = dtx_layer_param(layer, P_OUT);
     struct dtx_tensor *dw = out->grad_tied.data ? &out->grad_tied : &out->grad;
-    int64_t n = x->dim[0];
+    int64_t n = env->batch * env->length;
     struct dtx_tensor xn = dtx_saved_rows(&s[S_XN], n), wide = dtx_saved_rows(&env->wide, n);
-    DTX_TRY(env->ctx, dtx_norm(env, x, dtx_layer_param(layer, P_NORM), &xn, &s[S_RSTD]));
+    struct dtx_tensor sum = dtx_rows_own(env, &wide);
+    DTX_TRY(env->ctx, final_norm(layer, s, x));
     for (int64_t first = 0, rows; first < n; first += rows) {
         rows = dtx_min64(chunk_rows(layer), n - first);
         struct dtx_tensor dlogits = dtx_saved_rows(env->act == env->master ? &s[S_LOGITS] : &s[S_DLOGITS], rows);
@@ -116,8 +126,8 @@ static enum dtx_status backward_input(const struct dtx_layer *layer, struct dtx_
         DTX_TRY(env->ctx, dtx_linear_weight(env, &dlogits, &chunk, dw));
     }
     if (!DTX_MUTANT(head_input_gradient_not_summed))
-        DTX_TRY(env->ctx, dtx_sum_tensor_axis(env, &wide));
-    return dtx_norm_backward(env, &wide, x, dtx_layer_param(layer, P_NORM), &s[S_RSTD], &s[S_DXN], NULL, dx);
+        DTX_TRY(env->ctx, dtx_rows_sum(env, &wide, &sum));
+    return dtx_norm_backward(env, &sum, x, dtx_layer_param(layer, P_NORM), &s[S_RSTD], &s[S_DXN], NULL, dx);
 }
 
 static enum dtx_status backward_weight(const struct dtx_layer *layer, struct dtx_tensor *s)
@@ -140,7 +150,7 @@ enum dtx_status dtx_head_declare(struct dtx_env *env, int stage, int embed_param
 {
     const struct dtx_model_config *m = env->model;
     *out = (struct dtx_layer){.table = &dtx_head_layer, .env = env};
-    struct dtx_param_row row = dtx_row_vector("final_norm.gain", m->width, stage);
+    struct dtx_param_row row = dtx_row_gain(env, "final_norm.gain", stage);
     DTX_TRY(env->ctx, dtx_params_add(env->params, &row, &out->param[P_NORM]));
     if (m->tied) {
         out->param[P_OUT] = embed_param;

@@ -2,6 +2,8 @@
 
 #include <stdio.h>
 
+#include "kernels/base/mutant.h"
+
 enum dtx_status dtx_linear(struct dtx_env *env, const struct dtx_tensor *x, const struct dtx_tensor *w,
                            const struct dtx_tensor *y)
 {
@@ -38,9 +40,41 @@ size_t dtx_linear_work_bytes(struct dtx_env *env, int64_t rows, int64_t k, int64
     return most > w_bytes ? most : w_bytes;
 }
 
-enum dtx_status dtx_sum_tensor_axis(struct dtx_env *env, const struct dtx_tensor *partial)
+int64_t dtx_rows_held(const struct dtx_env *env, int64_t rows)
 {
-    return dtx_comm_all_reduce_sum(env->mesh->axis[DTX_AXIS_TP], env->queue, partial);
+    return env->sequence ? rows / env->mesh->size[DTX_AXIS_TP] : rows;
+}
+
+struct dtx_tensor dtx_rows_own(const struct dtx_env *env, const struct dtx_tensor *all)
+{
+    int64_t held = dtx_rows_held(env, all->dim[0]);
+    return dtx_tensor_rows(all, env->sequence ? held * env->mesh->rank[DTX_AXIS_TP] : 0, held);
+}
+
+enum dtx_status dtx_rows_gather(struct dtx_env *env, const struct dtx_tensor *own, const struct dtx_tensor *into,
+                                struct dtx_tensor *all)
+{
+    *all = env->sequence ? dtx_tensor_rows(into, 0, own->dim[0] * env->mesh->size[DTX_AXIS_TP]) : *own;
+    if (!env->sequence || DTX_MUTANT(rows_not_gathered))
+        return DTX_OK;
+    return dtx_comm_all_gather(env->mesh->axis[DTX_AXIS_TP], env->queue, own, all);
+}
+
+enum dtx_status dtx_rows_keep(struct dtx_env *env, const struct dtx_tensor *own, const struct dtx_tensor *all)
+{
+    struct dtx_tensor unused;
+    return env->sequence ? dtx_rows_gather(env, own, all, &unused) : dtx_add_to(env, own, NULL, all);
+}
+
+enum dtx_status dtx_rows_sum(struct dtx_env *env, const struct dtx_tensor *partial, struct dtx_tensor *own)
+{
+    struct dtx_comm *tp = env->mesh->axis[DTX_AXIS_TP];
+    *own = dtx_rows_own(env, partial);
+    if (env->sequence && !DTX_MUTANT(rows_of_next_rank))
+        return dtx_comm_reduce_scatter_sum(tp, env->queue, partial, own);
+    if (env->sequence)
+        *own = dtx_tensor_rows(partial, own->dim[0] * ((tp->rank + 1) % tp->size), own->dim[0]);
+    return dtx_comm_all_reduce_sum(tp, env->queue, partial);
 }
 
 enum dtx_status dtx_add_to(struct dtx_env *env, const struct dtx_tensor *x, const struct dtx_tensor *y,
@@ -126,5 +160,12 @@ struct dtx_param_row dtx_row_vector(const char *name, int64_t n, int stage)
                                 .lr_mult = 1.0,
                                 .master_only = true};
     snprintf(row.name, sizeof row.name, "%s", name);
+    return row;
+}
+
+struct dtx_param_row dtx_row_gain(const struct dtx_env *env, const char *name, int stage)
+{
+    struct dtx_param_row row = dtx_row_vector(name, env->model->width, stage);
+    row.grad_partial = env->sequence && !DTX_MUTANT(gain_grad_not_summed);
     return row;
 }

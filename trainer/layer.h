@@ -3,9 +3,10 @@
  * written by hand. Tensors that must live from forward to backward are a declared list, given to the layer per
  * activation slot. Forward has no side effect but its outputs, so it may run twice.
  *
- * Shapes: n = b·t rows of the residual stream [n,D], of the activation dtype. With tensor parallelism every layer sees
- * all rows and its own heads, ffn columns or vocabulary rows; sums over the tensor axis are made in fp32 before
- * rounding.
+ * Shapes: n = b·t rows; the residual stream is [m,D] of the activation dtype. With tensor parallelism every layer works
+ * on its own heads, ffn columns or vocabulary rows of all n rows; sums over the tensor axis are made in fp32 before
+ * rounding. With sequence parallelism (env->sequence) tensor rank r holds rows [r·m, (r + 1)·m), m = n/tp, of the
+ * stream, and norms work on these; else m = n. n must be a multiple of tp then.
  */
 #ifndef DTX_TRAINER_LAYER_H
 #define DTX_TRAINER_LAYER_H
@@ -27,6 +28,7 @@ struct dtx_env {
     /* The current pass. */
     int64_t batch, length; /* b and t of this pass, b·t ≤ max_rows */
     int64_t first;         /* position of each sequence's first row; > 0 only when generating with a cache (b = 1) */
+    bool sequence;         /* rows of the residual stream are cut over the tensor axis; fixed at the start */
     bool training;         /* false: the head computes the loss in its forward pass, and no backward follows */
     struct dtx_tensor tokens, targets, doc_start; /* i32 [b·t], [b·t], [b,t]; doc_start absent: one document a row */
     struct dtx_tensor loss;                       /* f64 [b·t]: where the head writes this pass's losses */
@@ -36,6 +38,7 @@ struct dtx_env {
     struct dtx_tensor loss_scale; /* master [1]: 1 / target tokens of the global batch */
     struct dtx_tensor work;       /* u8: workspace of operations, the largest any layer asked for */
     struct dtx_tensor wide;       /* master [max_rows, D]: partial sums on their way to the tensor axis */
+    struct dtx_tensor gathered;   /* act [max_rows, D]: all ranks' rows of a norm's output; absent without sequence */
 };
 
 enum dtx_saved_need {
@@ -61,7 +64,7 @@ struct dtx_layer_table {
     int (*saved)(const struct dtx_layer *layer, struct dtx_saved out[DTX_MAX_SAVED]);
     /* Workspace that the layer's operations need at most. */
     size_t (*work_bytes)(const struct dtx_layer *layer);
-    /* x: [n,D], NULL for the embedding; y: [n,D], NULL for the head. x stays untouched until backward_input. y NULL in
+    /* x: [m,D], NULL for the embedding; y: [m,D], NULL for the head. x stays untouched until backward_input. y NULL in
      * another layer: only what backward needs is wanted (recomputation). */
     enum dtx_status (*forward)(const struct dtx_layer *layer, struct dtx_tensor *saved, const struct dtx_tensor *x,
                                const struct dtx_tensor *y);
@@ -111,8 +114,19 @@ enum dtx_status dtx_linear_input(struct dtx_env *env, const struct dtx_tensor *d
 enum dtx_status dtx_linear_weight(struct dtx_env *env, const struct dtx_tensor *dy, const struct dtx_tensor *x,
                                   const struct dtx_tensor *dw);
 size_t dtx_linear_work_bytes(struct dtx_env *env, int64_t rows, int64_t k, int64_t m);
-/* Sums a partial product over the tensor axis, in rank order, in place. Collective over tp. */
-enum dtx_status dtx_sum_tensor_axis(struct dtx_env *env, const struct dtx_tensor *partial);
+/* m: how many of n rows of the residual stream this rank holds. */
+int64_t dtx_rows_held(const struct dtx_env *env, int64_t rows);
+/* Those rows of a tensor of n rows. */
+struct dtx_tensor dtx_rows_own(const struct dtx_env *env, const struct dtx_tensor *all);
+/* own [m,w] of every tensor rank one after another: *all, which is the first n rows of `into`, or without sequence
+ * parallelism own itself. own may be dtx_rows_own of into. Collective over tp. */
+enum dtx_status dtx_rows_gather(struct dtx_env *env, const struct dtx_tensor *own, const struct dtx_tensor *into,
+                                struct dtx_tensor *all);
+/* all [n,w] = the ranks' own [m,w], a copy in either case. Collective over tp. */
+enum dtx_status dtx_rows_keep(struct dtx_env *env, const struct dtx_tensor *own, const struct dtx_tensor *all);
+/* Sums a partial product [n,w] over the tensor axis, in rank order and in place: *own [m,w], this rank's rows of the
+ * sum. Collective over tp. */
+enum dtx_status dtx_rows_sum(struct dtx_env *env, const struct dtx_tensor *partial, struct dtx_tensor *own);
 /* y = RMSNorm(x)·gain; rstd keeps one number a row. */
 enum dtx_status dtx_norm(struct dtx_env *env, const struct dtx_tensor *x, const struct dtx_param *gain,
                          const struct dtx_tensor *y, const struct dtx_tensor *rstd);
@@ -131,5 +145,7 @@ struct dtx_tensor dtx_saved_rows(const struct dtx_tensor *saved, int64_t rows);
 /* A row for the table: matrix split over tp along `dim` (−1: replicated). */
 struct dtx_param_row dtx_row_matrix(const char *name, int64_t out, int64_t in, int split_dim, int stage, double std);
 struct dtx_param_row dtx_row_vector(const char *name, int64_t n, int stage);
+/* A norm's gain over the model's width; with sequence parallelism each rank has its rows' part of the gradient. */
+struct dtx_param_row dtx_row_gain(const struct dtx_env *env, const char *name, int stage);
 
 #endif

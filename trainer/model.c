@@ -12,7 +12,7 @@ struct dtx_model {
     int slots;
     struct dtx_tensor *saved;      /* [slots][n_layers][DTX_MAX_SAVED] */
     struct dtx_tensor *residual;   /* [slots][n_layers]: input of each layer; absent for the embedding */
-    struct dtx_tensor gradient[2]; /* [max_rows, D], in turn */
+    struct dtx_tensor gradient[2]; /* [rows held, D], in turn */
     struct dtx_tensor shared;      /* u8: gradients kept between the two backward parts; one layer at a time */
     struct dtx_tensor remade[2];   /* u8: what recomputed attention layers and ffn layers make; one of each at a time */
 };
@@ -120,7 +120,7 @@ static struct places places_of(const struct dtx_model *model, int l)
     const struct dtx_env *env = model->env;
     struct dtx_saved list[DTX_MAX_SAVED];
     struct places bytes = {0};
-    size_t input = (size_t)(env->max_rows * env->model->width) * dtx_dtype_bytes(env->act);
+    size_t input = (size_t)(dtx_rows_held(env, env->max_rows) * env->model->width) * dtx_dtype_bytes(env->act);
     int n = model->layers[l].table->saved(&model->layers[l], list);
     for (int i = 0; i < n; i++) {
         if (list[i].need & DTX_SAVED_GRADIENT)
@@ -165,7 +165,9 @@ static enum dtx_status allocate_shared(struct dtx_model *model)
     model->remade[1] = dtx_tensor_1d(NULL, DTX_U8, (int64_t)sizes.remade[1]);
     env->work = dtx_tensor_1d(NULL, DTX_U8, (int64_t)sizes.work);
     env->wide = dtx_tensor_2d(NULL, env->master, env->max_rows, env->model->width);
-    struct dtx_tensor *all[] = {&model->shared, &model->remade[0], &model->remade[1], &env->work, &env->wide};
+    env->gathered = dtx_tensor_2d(NULL, env->act, env->sequence ? env->max_rows : 0, env->model->width);
+    struct dtx_tensor *all[] = {&model->shared, &model->remade[0], &model->remade[1],
+                                &env->work,     &env->wide,        &env->gathered};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         DTX_TRY(env->ctx, dtx_tensor_alloc(env->queue->backend, all[i]));
     return DTX_OK;
@@ -176,13 +178,14 @@ size_t dtx_model_bytes(const struct dtx_model *model, int slots)
     const struct dtx_env *env = model->env;
     struct shared_sizes sizes = shared_sizes(model);
     int64_t master = (int64_t)dtx_dtype_bytes(env->master), act = (int64_t)dtx_dtype_bytes(env->act);
-    int64_t wide = env->max_rows * env->model->width * master, gradients = 2 * env->max_rows * env->model->width * act;
+    int64_t row = env->model->width * act, wide = env->max_rows * env->model->width * master;
+    int64_t gradients = 2 * dtx_rows_held(env, env->max_rows) * row, gathered = env->sequence ? env->max_rows * row : 0;
     int64_t rope = env->max_length * env->model->head_dim * master;
     size_t slot = 0;
     for (int l = 0; l < model->n_layers; l++)
         slot += places_of(model, l).slot;
     return (size_t)slots * slot + sizes.gradients + sizes.remade[0] + sizes.remade[1] + sizes.work +
-           (size_t)(wide + gradients + rope);
+           (size_t)(wide + gathered + gradients + rope);
 }
 
 static enum dtx_status allocate_rope(struct dtx_env *env)
@@ -221,7 +224,7 @@ static enum dtx_status allocate_slot(struct dtx_model *model, int slot)
             }
         }
         struct dtx_tensor *residual = &model->residual[(int64_t)slot * model->n_layers + l];
-        *residual = dtx_tensor_2d(NULL, env->act, env->max_rows, env->model->width);
+        *residual = dtx_tensor_2d(NULL, env->act, dtx_rows_held(env, env->max_rows), env->model->width);
         if (is_input_remade(model, l))
             residual->data = (char *)remade_of(model, l)->data + remade;
         else if (!is_embed(model, l))
@@ -245,7 +248,7 @@ enum dtx_status dtx_model_allocate(struct dtx_model *model, int slots)
     for (int s = 0; s < slots; s++)
         DTX_TRY(env->ctx, allocate_slot(model, s));
     for (int i = 0; i < 2; i++) {
-        model->gradient[i] = dtx_tensor_2d(NULL, env->act, env->max_rows, env->model->width);
+        model->gradient[i] = dtx_tensor_2d(NULL, env->act, dtx_rows_held(env, env->max_rows), env->model->width);
         DTX_TRY(env->ctx, dtx_tensor_alloc(env->queue->backend, &model->gradient[i]));
     }
     return DTX_OK;
@@ -276,6 +279,7 @@ void dtx_model_free(struct dtx_model *model)
     dtx_tensor_free(backend, &model->remade[1]);
     dtx_tensor_free(backend, &env->work);
     dtx_tensor_free(backend, &env->wide);
+    dtx_tensor_free(backend, &env->gathered);
     dtx_tensor_free(backend, &env->rope);
     dtx_mem_free(model->saved);
     dtx_mem_free(model->residual);
@@ -283,10 +287,11 @@ void dtx_model_free(struct dtx_model *model)
     dtx_mem_free(model);
 }
 
-/* The first rows·D of a tensor as [rows, D]. */
+/* The first rows·D of a tensor as [rows, D], rows of the residual stream that this rank holds. */
 static struct dtx_tensor as_rows(const struct dtx_model *model, const struct dtx_tensor *t)
 {
-    return dtx_tensor_2d(t->data, t->dtype, model->env->batch * model->env->length, model->env->model->width);
+    const struct dtx_env *env = model->env;
+    return dtx_tensor_2d(t->data, t->dtype, dtx_rows_held(env, env->batch * env->length), env->model->width);
 }
 
 enum dtx_status dtx_model_forward(struct dtx_model *model, int slot, const struct dtx_tensor *in,

@@ -11,14 +11,14 @@ struct dtx_model;
 /* Adds the rows of all layers of all stages to env->params, the same on every rank, and keeps this stage's layers.
  * Blocks are spread evenly; the first stages take the remainder. */
 enum dtx_status dtx_model_declare(struct dtx_env *env, struct dtx_model **out);
-/* Buffers for `slots` micro-batches of env->max_rows rows; also env->work, env->wide and env->rope. After
+/* Buffers for `slots` micro-batches of env->max_rows rows; also env->work, wide, gathered and rope. After
  * dtx_params_allocate. */
 enum dtx_status dtx_model_allocate(struct dtx_model *model, int slots);
 /* Bytes that dtx_model_allocate takes from the backend, by env->recompute; env->params must be allocated. */
 size_t dtx_model_bytes(const struct dtx_model *model, int slots);
 void dtx_model_free(struct dtx_model *model);
-/* in: [b,t,D] from the previous stage (absent on the first); out: for the next (absent on the last). Collective over
- * tp. */
+/* in: the held rows [m,D] from the previous stage (absent on the first); out: for the next (absent on the last).
+ * Collective over tp. */
 enum dtx_status dtx_model_forward(struct dtx_model *model, int slot, const struct dtx_tensor *in,
                                   const struct dtx_tensor *out);
 enum dtx_status dtx_model_backward(struct dtx_model *model, int slot, const struct dtx_tensor *dout,

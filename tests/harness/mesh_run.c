@@ -15,6 +15,7 @@ struct dtx_test_model dtx_test_model_default(void)
     return (struct dtx_test_model){.attention = "diff",
                                    .dtype = DTX_F64,
                                    .tied = true,
+                                   .sequence = true,
                                    .tp = 1,
                                    .pp = 1,
                                    .dp = 1,
@@ -60,6 +61,7 @@ void dtx_test_config(const struct dtx_test_model *m, struct dtx_engine_config *c
     c->mesh[DTX_AXIS_PP] = m->pp;
     c->mesh[DTX_AXIS_DP] = m->dp;
     c->schedule = m->schedule;
+    c->sequence = m->sequence;
     dtx_recompute_parse(m->recompute ? m->recompute : "none", &c->recompute);
 }
 

@@ -15,6 +15,7 @@ struct dtx_test_model {
     const char *attention;
     enum dtx_dtype dtype;
     bool tied, gqa, documents;
+    bool sequence; /* sequence parallelism where tp > 1; on by default */
     int tp, pp, dp;
     const char *schedule;
     const char *recompute; /* NULL: none */
