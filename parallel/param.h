@@ -21,7 +21,7 @@ struct dtx_param_row {
     int64_t shape[2];           /* whole, without padding */
     int64_t padded;             /* of the split dimension: whole size with padding, 0 = none */
     struct dtx_placement place; /* of the weight, over tp */
-    bool grad_partial;          /* each tensor rank has only its heads' part of the gradient: sum over tp */
+    bool grad_partial;          /* each tensor rank has only its heads' or rows' part of the gradient: sum over tp */
     bool master_only;           /* used in the master dtype (gains, λ): no copy in the activation dtype */
     int stage, tied_stage;      /* stage that holds it; a second stage that holds a copy (tied head), or −1 */
     enum dtx_init init;

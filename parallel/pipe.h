@@ -9,9 +9,9 @@
 #include "parallel/mesh.h"
 #include "parallel/schedule.h"
 
-/* What the trainer hands down. Tensors are the boundary activations [b,t,D] of the activation dtype, in buffers owned
- * by the pipe and valid during the call only: the stage copies what its backward needs. in and din are absent (data
- * NULL) on the first stage, out and dout on the last. The stage writes all of out and din. */
+/* What the trainer hands down. Tensors are the boundary activations [rows held, D] of the activation dtype, in buffers
+ * owned by the pipe and valid during the call only: the stage copies what its backward needs. in and din are absent
+ * (data NULL) on the first stage, out and dout on the last. The stage writes all of out and din. */
 struct dtx_pipe_stage {
     void *self;
     enum dtx_status (*forward)(void *self, int micro_batch, int slot, const struct dtx_tensor *in,

@@ -319,7 +319,8 @@ enum dtx_status dtx_model_forward(struct dtx_model *model, int slot, const struc
 static enum dtx_status make_again(struct dtx_model *model, int slot, int l)
 {
     struct dtx_env *env = model->env;
-    struct dtx_tensor *residual = model->residual + (int64_t)slot * model->n_layers;
+    struct dtx_tensor *residual =
+        model->residual + (DTX_MUTANT(recompute_first_slot) ? 0 : (int64_t)slot * model->n_layers);
     bool block = env->recompute.what == DTX_RECOMPUTE_BLOCK, ffn = is_input_remade(model, l);
     if (!is_remade(model, l) || (block && !ffn) || DTX_MUTANT(recompute_forgotten))
         return DTX_OK;

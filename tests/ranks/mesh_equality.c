@@ -2,7 +2,7 @@
 /*
  * Every mesh against one rank: in f64 50 steps with the losses, gradient norms and weights of DESIGN.md 8; in fp32 the
  * gradients of step 1 and the losses of 50 steps. Unequal target counts, clipping always active, sizes that need
- * padding (vocabulary 67, ffn 44 over 2 tensor ranks are cut unevenly).
+ * padding (vocabulary 67, ffn 44 over 2 tensor ranks are cut unevenly); with sequence parallelism and without.
  */
 #include <math.h>
 #include <stdio.h>
@@ -164,13 +164,14 @@ int main(void)
     grouped.tied = false;
     grouped.gqa = grouped.documents = true;
     softmax.attention = "softmax";
+    softmax.sequence = false;
     f32.dtype = DTX_F32;
     const struct {
         struct dtx_test_model model;
         const char *title;
     } cases[] = {{plain, "f64 diff tied"},
                  {grouped, "f64 diff untied gqa documents"},
-                 {softmax, "f64 softmax tied"},
+                 {softmax, "f64 softmax tied, no sequence parallelism"},
                  {f32, "f32 diff tied"}};
     int failures = 0;
     for (size_t i = 0; i < sizeof cases / sizeof *cases && !failures; i++) {

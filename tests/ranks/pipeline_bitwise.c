@@ -2,7 +2,7 @@
 /*
  * Pipeline splits and schedules change no bit of losses, norms or weights: 2 and 4 stages, GPipe and 1F1B, against one
  * stage, in fp32 and bf16, with data parallelism 1 and 2 and tensor parallelism 1 and 2; tied embeddings, clipping
- * active at every step, 4 to 8 micro-batches with unequal target counts.
+ * active at every step, sequence parallelism on and off, 4 to 8 micro-batches with unequal target counts.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -102,6 +102,7 @@ int main(void)
                 struct dtx_test_model m = dtx_test_model_default();
                 m.dtype = d ? DTX_BF16 : DTX_F32;
                 m.attention = variant ? "softmax" : "diff";
+                m.sequence = !variant;
                 m.dp = i == 1 ? 2 : 1;
                 m.tp = i == 2 ? 2 : 1;
                 failures += check(&ctx, world, m);

@@ -2,7 +2,7 @@
 /*
  * Recomputation changes no bit of losses, norms or weights, on one and two stages, in fp32 and bf16, for both attention
  * variants, with documents and grouped queries; and the memory of activations is what dtx_model_bytes says, for every
- * choice, smaller from each choice to the next where several micro-batches are alive.
+ * choice, with sequence parallelism and without, smaller from each choice to the next.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -56,6 +56,7 @@ static size_t bytes_of(struct dtx_comm *world, const struct dtx_test_model *m, i
                           .recompute = config.recompute,
                           .act = m->dtype,
                           .master = dtx_dtype_master(m->dtype),
+                          .sequence = m->sequence && m->tp > 1,
                           .max_rows = m->micro_batch * m->length,
                           .max_length = m->length};
     CHECK_OK(world, dtx_model_declare(&env, &model));
@@ -73,23 +74,32 @@ static size_t bytes_of(struct dtx_comm *world, const struct dtx_test_model *m, i
     return stated;
 }
 
-static void check_bytes(struct dtx_comm *world, struct dtx_test_model m)
+/* Each choice takes less than the one before it, where several micro-batches are alive. */
+static void check_stage(struct dtx_comm *world, struct dtx_test_model m, int stage)
 {
     static const char *const choices[] = {"none", "attention:2", "attention", "block"};
+    size_t last = SIZE_MAX;
+    for (size_t i = 0; i < sizeof choices / sizeof *choices; i++) {
+        m.recompute = choices[i];
+        size_t bytes = bytes_of(world, &m, stage, 3);
+        CHECK_THAT(world, bytes < last, "%s takes %zu bytes, the choice before it %zu", choices[i], bytes, last);
+        last = bytes;
+        m.sequence = !m.sequence;
+        size_t without = bytes_of(world, &m, stage, 3);
+        m.sequence = !m.sequence;
+        CHECK_THAT(world, m.tp == 1 ? bytes == without : bytes < without,
+                   "tp%d %s: %zu bytes with sequence parallelism, %zu without", m.tp, choices[i], bytes, without);
+    }
+}
+
+static void check_bytes(struct dtx_comm *world, struct dtx_test_model m)
+{
     m.length = 64;
     m.micro_batch = 2;
-    for (m.pp = 1; m.pp <= 2; m.pp++)
-        for (int stage = 0; stage < m.pp; stage++)
-            for (int slots = 1; slots <= 3; slots += 2) {
-                size_t last = SIZE_MAX;
-                for (size_t i = 0; i < sizeof choices / sizeof *choices; i++) {
-                    m.recompute = choices[i];
-                    size_t bytes = bytes_of(world, &m, stage, slots);
-                    CHECK_THAT(world, slots == 1 || bytes < last, "%s takes %zu bytes, the choice before it %zu",
-                               choices[i], bytes, last);
-                    last = bytes;
-                }
-            }
+    for (m.tp = 1; m.tp <= 2; m.tp++)
+        for (m.pp = 1; m.pp <= 2; m.pp++)
+            for (int stage = 0; stage < m.pp; stage++)
+                check_stage(world, m, stage);
 }
 
 static void check_texts(struct dtx_comm *world)
