@@ -220,7 +220,7 @@ static void read_batch(struct dtx_opt *opt, struct dtx_engine_config *c)
         b->micro_batches = 1;
     int64_t tp = c->mesh[DTX_AXIS_TP], step = tp / greatest_divisor(tp, b->micro_batch);
     c->sequence = dtx_opt_bool(opt, "parallel.sequence");
-    if (c->sequence && b->length % step)
+    if (c->sequence && c->model.heads % tp == 0 && c->model.kv_heads % tp == 0 && b->length % step)
         dtx_opt_fault(opt,
                       "parallel.sequence: train.length %lld × micro-batch %lld = %lld rows are not a multiple of the "
                       "%lld tensor ranks; what fits: train.length %lld, or parallel.sequence false",
