@@ -42,6 +42,8 @@ struct dtx_engine_config {
     int64_t seed;
     int mesh[DTX_AXES];
     const char *schedule;
+    int zero;             /* 1: masters and optimizer states cut over the data ranks */
+    int64_t bucket_bytes; /* of gradients that are reduced together */
 };
 
 /* Rows of `dtx train`, ended by a NULL key. */
