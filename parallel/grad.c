@@ -6,21 +6,26 @@
 #include "kernels/base/mem.h"
 #include "kernels/base/mutant.h"
 
+enum { BLOCK = DTX_PARAM_ALIGN };
+
 enum dtx_status dtx_grads_create(struct dtx_params *p, struct dtx_grads *out)
 {
-    int64_t largest = 1;
-    for (int i = 0; i < p->n; i++)
-        if (p->item[i].held)
-            largest = dtx_max64(largest, p->item[i].count);
     memset(out, 0, sizeof *out);
     out->params = p;
-    out->blocks = dtx_tensor_1d(NULL, DTX_F64, dtx_div_up(largest, 1024));
+    int64_t whole = 0;
+    for (int i = 0; i < p->n_buckets; i++)
+        *(p->bucket[i].cut ? &out->cut_blocks : &whole) += p->bucket[i].own_count / BLOCK;
+    int64_t blocks = out->cut_blocks * p->mesh->size[DTX_AXIS_DP] + whole;
+    out->blocks = dtx_tensor_1d(NULL, DTX_F64, blocks);
     out->sums = dtx_tensor_1d(NULL, DTX_F64, p->n);
+    out->sum = dtx_tensor_1d(NULL, DTX_F64, 1);
     DTX_TRY(p->ctx, dtx_tensor_alloc(p->backend, &out->blocks));
     DTX_TRY(p->ctx, dtx_tensor_alloc(p->backend, &out->sums));
+    DTX_TRY(p->ctx, dtx_tensor_alloc(p->backend, &out->sum));
     void *host;
-    DTX_TRY(p->ctx, dtx_mem_alloc(p->ctx, p->n, sizeof(double), &host));
-    out->host_sums = host;
+    DTX_TRY(p->ctx, dtx_mem_alloc(p->ctx, blocks + p->n, sizeof(double), &host));
+    out->host_blocks = host;
+    out->host_sums = out->host_blocks + blocks;
     return DTX_OK;
 }
 
@@ -29,8 +34,9 @@ void dtx_grads_free(struct dtx_grads *g)
     if (g->params) {
         dtx_tensor_free(g->params->backend, &g->blocks);
         dtx_tensor_free(g->params->backend, &g->sums);
+        dtx_tensor_free(g->params->backend, &g->sum);
     }
-    dtx_mem_free(g->host_sums);
+    dtx_mem_free(g->host_blocks);
     memset(g, 0, sizeof *g);
 }
 
@@ -61,20 +67,35 @@ static bool partial(const struct dtx_param *item)
     return item->row.grad_partial;
 }
 
-enum dtx_status dtx_grads_reduce(struct dtx_grads *g, struct dtx_queue *queue)
+/* Everything that happens to one bucket's gradients, once its last micro-batch is through. */
+static enum dtx_status reduce_bucket(struct dtx_params *p, struct dtx_queue *queue, int bucket)
 {
-    struct dtx_params *p = g->params;
-    for (int i = 0; i < p->n; i++) {
+    const struct dtx_bucket *b = &p->bucket[bucket];
+    struct dtx_comm *dp = p->mesh->axis[DTX_AXIS_DP];
+    for (int i = b->first_row; i < b->end_row; i++) {
         struct dtx_param *item = &p->item[i];
-        if (!item->held)
+        if (!item->held || item->bucket != bucket)
             continue;
         DTX_TRY(p->ctx, sum_tied(p, queue, item));
         if (partial(item))
             DTX_TRY(p->ctx, dtx_comm_all_reduce_sum(p->mesh->axis[DTX_AXIS_TP], queue, &item->grad));
     }
-    if (DTX_MUTANT(dp_gradient_not_summed))
+    if (DTX_MUTANT(dp_gradient_not_summed) || (DTX_MUTANT(bucket_not_reduced) && bucket == p->n_buckets - 1))
         return DTX_OK;
-    return dtx_comm_all_reduce_sum(p->mesh->axis[DTX_AXIS_DP], queue, &p->flat_grad);
+    struct dtx_tensor whole = dtx_flat_range(&p->flat_grad, b->offset, b->count),
+                      own = dtx_flat_range(&p->flat_grad, b->own, b->own_count);
+    if (b->cut && DTX_MUTANT(bucket_boundary_shifted)) {
+        own.dim[0] -= own.dim[0] > BLOCK ? BLOCK : 0;
+        whole.dim[0] = own.dim[0] * dp->size;
+    }
+    return b->cut ? dtx_comm_reduce_scatter_sum(dp, queue, &whole, &own) : dtx_comm_all_reduce_sum(dp, queue, &whole);
+}
+
+enum dtx_status dtx_grads_reduce(struct dtx_grads *g, struct dtx_queue *queue)
+{
+    for (int b = g->params->n_buckets - 1; b >= 0; b--)
+        DTX_TRY(g->params->ctx, reduce_bucket(g->params, queue, b));
+    return DTX_OK;
 }
 
 /* Does this rank's copy of the row enter the norm? One stage of a tied weight, one tensor rank of a replicated one. */
@@ -88,20 +109,51 @@ static bool counts_in_norm(const struct dtx_params *p, const struct dtx_param *i
            (DTX_MUTANT(replicated_counted_tp_times_in_norm));
 }
 
+/* Where a bucket's first block lies in g->blocks, with all the data ranks' pieces one after another; its pieces. */
+static int64_t block_at(const struct dtx_grads *g, const struct dtx_bucket *b, int dp_rank)
+{
+    int64_t others = (int64_t)(g->params->mesh->size[DTX_AXIS_DP] - 1) * g->cut_blocks;
+    return b->shard / BLOCK + (b->cut ? dp_rank * g->cut_blocks : others);
+}
+
+/* Sums of squares of all blocks of the reduced gradients, those of other data ranks too. */
+static enum dtx_status sum_blocks(struct dtx_grads *g, struct dtx_queue *queue)
+{
+    struct dtx_params *p = g->params;
+    int rank = p->mesh->rank[DTX_AXIS_DP];
+    for (int i = 0; i < p->n_buckets; i++) {
+        const struct dtx_bucket *b = &p->bucket[i];
+        struct dtx_sqnorm_args args = {.x = dtx_flat_range(&p->flat_grad, b->own, b->own_count),
+                                       .blocks = dtx_flat_range(&g->blocks, block_at(g, b, rank), b->own_count / BLOCK),
+                                       .sum = g->sum};
+        DTX_TRY(p->ctx, dtx_sqnorm(queue, &args));
+    }
+    if (g->cut_blocks && !DTX_MUTANT(norm_of_own_piece_only)) {
+        struct dtx_tensor own = dtx_flat_range(&g->blocks, rank * g->cut_blocks, g->cut_blocks),
+                          all = dtx_flat_range(&g->blocks, 0, p->mesh->size[DTX_AXIS_DP] * g->cut_blocks);
+        DTX_TRY(p->ctx, dtx_comm_all_gather(p->mesh->axis[DTX_AXIS_DP], queue, &own, &all));
+    }
+    return dtx_tensor_get(queue, &g->blocks, g->host_blocks);
+}
+
+/* A row's blocks, added in its order, wherever the pieces' edges lie. */
+static double sum_row(const struct dtx_grads *g, const struct dtx_param *item)
+{
+    const struct dtx_bucket *b = &g->params->bucket[item->bucket];
+    int64_t piece = b->own_count / BLOCK, first = (item->offset - b->offset) / BLOCK;
+    double sum = 0;
+    for (int64_t i = first; i < first + dtx_div_up(item->count, BLOCK); i++)
+        sum += g->host_blocks[block_at(g, b, (int)(i / piece)) + i % piece];
+    return sum;
+}
+
 enum dtx_status dtx_grads_norm(struct dtx_grads *g, struct dtx_queue *queue, double *norm)
 {
     struct dtx_params *p = g->params;
-    DTX_TRY(p->ctx, dtx_tensor_zero(queue, &g->sums));
-    for (int i = 0; i < p->n; i++) {
-        const struct dtx_param *item = &p->item[i];
-        if (!counts_in_norm(p, item))
-            continue;
-        struct dtx_sqnorm_args args = {.x = dtx_tensor_1d(item->grad.data, item->grad.dtype, item->count),
-                                       .blocks = g->blocks,
-                                       .sum = dtx_tensor_rows(&g->sums, i, 1)};
-        args.blocks.dim[0] = dtx_div_up(item->count, 1024);
-        DTX_TRY(p->ctx, dtx_sqnorm(queue, &args));
-    }
+    DTX_TRY(p->ctx, sum_blocks(g, queue));
+    for (int i = 0; i < p->n; i++)
+        g->host_sums[i] = counts_in_norm(p, &p->item[i]) ? sum_row(g, &p->item[i]) : 0.0;
+    DTX_TRY(p->ctx, dtx_tensor_set(queue, &g->sums, g->host_sums));
     /* Over tp the cut rows add up in rank order; over pp each entry has one non-zero addend, so it is exact. */
     DTX_TRY(p->ctx, dtx_comm_all_reduce_sum(p->mesh->axis[DTX_AXIS_TP], queue, &g->sums));
     DTX_TRY(p->ctx, dtx_comm_all_reduce_sum(p->mesh->axis[DTX_AXIS_PP], queue, &g->sums));

@@ -24,6 +24,7 @@ void dtx_params_free(struct dtx_params *p)
             dtx_tensor_free(p->backend, &p->flat_state[s]);
     }
     dtx_mem_free(p->item);
+    dtx_mem_free(p->bucket);
     memset(p, 0, sizeof *p);
 }
 
@@ -44,10 +45,20 @@ enum dtx_status dtx_params_add(struct dtx_params *p, const struct dtx_param_row 
     return DTX_OK;
 }
 
-/* A view of one row in a flat buffer, in the row's local shape. */
-static struct dtx_tensor row_view(const struct dtx_tensor *flat, const struct dtx_param *item)
+struct dtx_tensor dtx_flat_range(const struct dtx_tensor *flat, int64_t first, int64_t count)
 {
-    char *base = (char *)flat->data + (size_t)item->offset * dtx_dtype_bytes(flat->dtype);
+    return dtx_tensor_1d((char *)flat->data + first * (int64_t)dtx_dtype_bytes(flat->dtype), flat->dtype, count);
+}
+
+struct dtx_tensor dtx_param_part(const struct dtx_param *item, const struct dtx_tensor *whole)
+{
+    return dtx_flat_range(whole, item->part_first, item->part_count);
+}
+
+/* A row that begins at element `first` of a flat buffer, in its local shape. */
+static struct dtx_tensor row_view(const struct dtx_tensor *flat, int64_t first, const struct dtx_param *item)
+{
+    void *base = dtx_flat_range(flat, first, 0).data;
     return item->row.ndim == 1 ? dtx_tensor_1d(base, flat->dtype, item->local[0])
                                : dtx_tensor_2d(base, flat->dtype, item->local[0], item->local[1]);
 }
@@ -57,11 +68,11 @@ static bool holds_both_uses(const struct dtx_param_row *row)
     return row->tied_stage >= 0 && row->tied_stage == row->stage;
 }
 
-/* Places of the held rows in the flat buffers; the lengths of the buffers. */
-static void lay_out(struct dtx_params *p, const struct dtx_mesh *mesh, int64_t *flat, int64_t *tied)
+/* Which rows are held, and their local shapes; elements of the head's own gradients. */
+static int64_t shape_rows(struct dtx_params *p, const struct dtx_mesh *mesh)
 {
     int stage = mesh->rank[DTX_AXIS_PP];
-    *flat = *tied = 0;
+    int64_t tied = 0;
     for (int i = 0; i < p->n; i++) {
         struct dtx_param *item = &p->item[i];
         item->held = item->row.stage == stage || item->row.tied_stage == stage;
@@ -71,12 +82,98 @@ static void lay_out(struct dtx_params *p, const struct dtx_mesh *mesh, int64_t *
         item->local[0] = local[0];
         item->local[1] = item->row.ndim == 2 ? local[1] : 1;
         item->count = item->local[0] * item->local[1];
-        if (!item->held)
+        item->cut = p->zero && mesh->size[DTX_AXIS_DP] > 1 && !item->row.master_only;
+        if (item->held && holds_both_uses(&item->row))
+            tied += item->count;
+    }
+    return tied;
+}
+
+/* Pads a bucket to equal pieces and says which one is this rank's. */
+static void close_bucket(struct dtx_params *p, const struct dtx_mesh *mesh, struct dtx_bucket *b)
+{
+    int64_t ranks = b->cut ? mesh->size[DTX_AXIS_DP] : 1;
+    b->own_count = dtx_round_up(dtx_div_up(b->count, ranks), DTX_PARAM_ALIGN);
+    b->count = ranks * b->own_count;
+    b->own = b->offset + (b->cut ? mesh->rank[DTX_AXIS_DP] * b->own_count : 0);
+    b->shard = p->shard;
+    p->flat += b->count;
+    p->shard += b->own_count;
+}
+
+/* Puts the held rows that are cut (or those that are not) into buckets, behind what is there. */
+static void fill_buckets(struct dtx_params *p, const struct dtx_mesh *mesh, bool cut, int64_t most)
+{
+    struct dtx_bucket *b = NULL;
+    for (int i = 0; i < p->n; i++) {
+        struct dtx_param *item = &p->item[i];
+        if (!item->held || item->cut != cut)
             continue;
-        item->offset = *flat;
-        *flat += dtx_round_up(item->count, DTX_PARAM_ALIGN);
-        if (holds_both_uses(&item->row))
-            *tied += item->count;
+        int64_t room = dtx_round_up(item->count, DTX_PARAM_ALIGN);
+        if (b && most && b->count + room > most) {
+            close_bucket(p, mesh, b);
+            b = NULL;
+        }
+        if (!b) {
+            b = &p->bucket[p->n_buckets++];
+            *b = (struct dtx_bucket){.cut = cut, .first_row = i, .offset = p->flat};
+        }
+        item->bucket = (int)(b - p->bucket);
+        item->offset = b->offset + b->count;
+        b->count += room;
+        b->end_row = i + 1;
+    }
+    if (b)
+        close_bucket(p, mesh, b);
+}
+
+/* The range of a row that lies in this rank's piece of its bucket. */
+static void find_part(struct dtx_param *item, const struct dtx_bucket *b)
+{
+    int64_t end = dtx_min64(b->own + b->own_count - item->offset, item->count);
+    if (DTX_MUTANT(part_runs_into_next_row) && item->cut)
+        end = b->own + b->own_count - item->offset;
+    item->part_first = dtx_min64(dtx_max64(b->own - item->offset, 0), item->count);
+    item->part_count = dtx_max64(end - item->part_first, 0);
+}
+
+static enum dtx_status allocate_buffers(struct dtx_params *p, enum dtx_dtype act, int64_t tied)
+{
+    enum dtx_dtype master = dtx_dtype_master(act);
+    p->flat_weight = dtx_tensor_1d(NULL, act, p->wide ? 0 : p->flat);
+    p->flat_master = dtx_tensor_1d(NULL, master, p->wide ? p->flat : p->shard);
+    p->flat_grad = dtx_tensor_1d(NULL, master, p->flat);
+    p->flat_tied = dtx_tensor_1d(NULL, master, tied);
+    DTX_TRY(p->ctx, dtx_tensor_alloc(p->backend, &p->flat_weight));
+    DTX_TRY(p->ctx, dtx_tensor_alloc(p->backend, &p->flat_master));
+    DTX_TRY(p->ctx, dtx_tensor_alloc(p->backend, &p->flat_grad));
+    DTX_TRY(p->ctx, dtx_tensor_alloc(p->backend, &p->flat_tied));
+    for (int s = 0; s < DTX_PARAM_STATES; s++) {
+        p->flat_state[s] = dtx_tensor_1d(NULL, master, p->shard);
+        DTX_TRY(p->ctx, dtx_tensor_alloc(p->backend, &p->flat_state[s]));
+    }
+    return DTX_OK;
+}
+
+/* Points a held row's tensors into the buffers. */
+static void place_row(struct dtx_params *p, struct dtx_param *item)
+{
+    const struct dtx_bucket *b = &p->bucket[item->bucket];
+    find_part(item, b);
+    int64_t flat = item->offset + item->part_first, shard = b->shard + flat - b->own;
+    item->grad = row_view(&p->flat_grad, item->offset, item);
+    item->master = dtx_flat_range(&p->flat_master, p->wide ? flat : shard, item->part_count);
+    for (int s = 0; s < DTX_PARAM_STATES; s++)
+        item->state[s] = dtx_flat_range(&p->flat_state[s], shard, item->part_count);
+    if (p->wide)
+        item->weight = row_view(&p->flat_master, item->offset, item);
+    else if (item->row.master_only)
+        item->weight = row_view(&p->flat_master, shard, item); /* never cut: the part is the row */
+    else
+        item->weight = row_view(&p->flat_weight, item->offset, item);
+    if (holds_both_uses(&item->row)) {
+        item->grad_tied = item->grad;
+        item->grad_tied.data = p->flat_tied.data; /* one tied weight at most: the embedding */
     }
 }
 
@@ -84,36 +181,19 @@ enum dtx_status dtx_params_allocate(struct dtx_params *p, struct dtx_backend *ba
                                     enum dtx_dtype act)
 {
     enum dtx_dtype master = dtx_dtype_master(act);
-    int64_t flat, tied;
-    lay_out(p, mesh, &flat, &tied);
+    void *buckets;
+    DTX_TRY(p->ctx, dtx_mem_alloc(p->ctx, dtx_max64(p->n, 1), sizeof *p->bucket, &buckets));
+    p->bucket = buckets;
     p->backend = backend;
     p->mesh = mesh;
-    p->flat_weight = dtx_tensor_1d(NULL, act, act == master ? 0 : flat);
-    p->flat_master = dtx_tensor_1d(NULL, master, flat);
-    p->flat_grad = dtx_tensor_1d(NULL, master, flat);
-    p->flat_tied = dtx_tensor_1d(NULL, master, tied);
-    DTX_TRY(p->ctx, dtx_tensor_alloc(backend, &p->flat_weight));
-    DTX_TRY(p->ctx, dtx_tensor_alloc(backend, &p->flat_master));
-    DTX_TRY(p->ctx, dtx_tensor_alloc(backend, &p->flat_grad));
-    DTX_TRY(p->ctx, dtx_tensor_alloc(backend, &p->flat_tied));
-    for (int s = 0; s < DTX_PARAM_STATES; s++) {
-        p->flat_state[s] = dtx_tensor_1d(NULL, master, flat);
-        DTX_TRY(p->ctx, dtx_tensor_alloc(backend, &p->flat_state[s]));
-    }
-    for (int i = 0; i < p->n; i++) {
-        struct dtx_param *item = &p->item[i];
-        if (!item->held)
-            continue;
-        item->master = row_view(&p->flat_master, item);
-        item->grad = row_view(&p->flat_grad, item);
-        item->weight = act == master || item->row.master_only ? item->master : row_view(&p->flat_weight, item);
-        for (int s = 0; s < DTX_PARAM_STATES; s++)
-            item->state[s] = row_view(&p->flat_state[s], item);
-        if (holds_both_uses(&item->row)) {
-            item->grad_tied = item->grad;
-            item->grad_tied.data = p->flat_tied.data; /* one tied weight at most: the embedding */
-        }
-    }
+    p->wide = act == master;
+    int64_t tied = shape_rows(p, mesh), most = p->bucket_bytes / (int64_t)dtx_dtype_bytes(master);
+    fill_buckets(p, mesh, true, most);
+    fill_buckets(p, mesh, false, most);
+    DTX_TRY(p->ctx, allocate_buffers(p, act, tied));
+    for (int i = 0; i < p->n; i++)
+        if (p->item[i].held)
+            place_row(p, &p->item[i]);
     return DTX_OK;
 }
 
@@ -151,7 +231,8 @@ static enum dtx_status init_item(struct dtx_params *p, struct dtx_queue *queue, 
             float narrow = (float)values[i];
             memcpy((char *)values + (size_t)i * sizeof narrow, &narrow, sizeof narrow);
         }
-    return dtx_tensor_set(queue, &item->master, values);
+    return dtx_tensor_set(queue, &item->master,
+                          (char *)values + item->part_first * (int64_t)dtx_dtype_bytes(item->master.dtype));
 }
 
 enum dtx_status dtx_params_init(struct dtx_params *p, struct dtx_queue *queue, uint64_t seed)
@@ -164,7 +245,7 @@ enum dtx_status dtx_params_init(struct dtx_params *p, struct dtx_queue *queue, u
     DTX_TRY(p->ctx, dtx_mem_alloc(p->ctx, largest, sizeof(double), &values));
     enum dtx_status status = DTX_OK;
     for (int i = 0; i < p->n && status == DTX_OK; i++)
-        if (p->item[i].held)
+        if (p->item[i].held && p->item[i].part_count > 0)
             status = init_item(p, queue, &p->item[i], seed, values);
     dtx_mem_free(values);
     DTX_TRY(p->ctx, status);
@@ -173,10 +254,39 @@ enum dtx_status dtx_params_init(struct dtx_params *p, struct dtx_queue *queue, u
 
 enum dtx_status dtx_params_refresh(struct dtx_params *p, struct dtx_queue *queue)
 {
-    if (p->flat_weight.dim[0] == 0)
-        return DTX_OK;
-    struct dtx_add_args args = {.x = p->flat_master, .z = p->flat_weight, .alpha = 1.0};
-    return dtx_add(queue, &args);
+    for (int i = 0; i < p->n_buckets && !p->wide; i++) {
+        const struct dtx_bucket *b = &p->bucket[i];
+        struct dtx_add_args args = {.x = dtx_flat_range(&p->flat_master, b->shard, b->own_count),
+                                    .z = dtx_flat_range(&p->flat_weight, b->own, b->own_count),
+                                    .alpha = 1.0};
+        DTX_TRY(p->ctx, dtx_add(queue, &args));
+    }
+    return dtx_params_gather(p, queue);
+}
+
+enum dtx_status dtx_params_gather(struct dtx_params *p, struct dtx_queue *queue)
+{
+    const struct dtx_tensor *flat = p->wide ? &p->flat_master : &p->flat_weight;
+    for (int i = 0; i < p->n_buckets; i++) {
+        const struct dtx_bucket *b = &p->bucket[i];
+        if (!b->cut || (DTX_MUTANT(stale_weights_after_update) && i == 0))
+            continue;
+        struct dtx_tensor own = dtx_flat_range(flat, b->own, b->own_count),
+                          whole = dtx_flat_range(flat, b->offset, b->count);
+        DTX_TRY(p->ctx, dtx_comm_all_gather(p->mesh->axis[DTX_AXIS_DP], queue, &own, &whole));
+    }
+    return DTX_OK;
+}
+
+struct dtx_params_bytes dtx_params_memory(const struct dtx_params *p)
+{
+    size_t masters = dtx_tensor_bytes(&p->flat_master);
+    struct dtx_params_bytes bytes = {.weights = p->wide ? masters : dtx_tensor_bytes(&p->flat_weight),
+                                     .gradients = dtx_tensor_bytes(&p->flat_grad) + dtx_tensor_bytes(&p->flat_tied),
+                                     .masters = p->wide ? 0 : masters};
+    for (int s = 0; s < DTX_PARAM_STATES; s++)
+        bytes.states += dtx_tensor_bytes(&p->flat_state[s]);
+    return bytes;
 }
 
 int64_t dtx_params_total(const struct dtx_params *p)

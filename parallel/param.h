@@ -2,9 +2,15 @@
  * The table of weights: one row per weight of the whole model, the same rows in the same order on every rank. A row
  * drives allocation, initial values, sharding, decay, optimizer state and the names in checkpoints.
  *
- * Each rank holds the rows of its stage, cut by the row's placement over the tensor axis. Masters, gradients and each
- * optimizer state lie in one flat buffer of the master dtype, rows in table order, each starting at a multiple of
- * DTX_PARAM_ALIGN elements (the gaps are zero).
+ * Each rank holds the rows of its stage, cut by the row's placement over the tensor axis. Gradients and weights lie in
+ * flat buffers of whole rows, each starting at a multiple of DTX_PARAM_ALIGN elements (the gaps are zero). A flat
+ * buffer is made of buckets: runs of rows in table order, of about bucket_bytes of gradients.
+ *
+ * With `zero` (ZeRO-1) and several data ranks the buckets of matrices are cut into equal pieces, one for each data
+ * rank, multiples of DTX_PARAM_ALIGN: masters and optimizer states exist only for this rank's pieces, and weights are
+ * gathered after each update. A piece may begin and end within a row; a row lies in one bucket, so its part in a piece
+ * is one range. Rows that are used in the master dtype (gains, λ: less than a thousandth of a model) stay whole
+ * everywhere, in buckets behind those that are cut, and every data rank makes the same update of them.
  */
 #ifndef DTX_PARALLEL_PARAM_H
 #define DTX_PARALLEL_PARAM_H
@@ -34,10 +40,21 @@ struct dtx_param {
     struct dtx_param_row row;
     bool held;                       /* by this rank's stage */
     int64_t local[2], offset, count; /* local shape with padding; place in the flat buffers; elements */
-    struct dtx_tensor weight;        /* what layers read: act dtype, or the master itself for master_only */
-    struct dtx_tensor master, grad;
-    struct dtx_tensor grad_tied; /* the head's own buffer where one stage holds both uses; else absent */
-    struct dtx_tensor state[DTX_PARAM_STATES];
+    int bucket;
+    bool cut;                       /* over the data ranks */
+    int64_t part_first, part_count; /* elements of the local row that this rank updates: all of them when not cut */
+    struct dtx_tensor weight;       /* [local] what layers read: act dtype, or the master itself */
+    struct dtx_tensor grad;         /* [local]; after the reduction only this rank's part is the sum */
+    struct dtx_tensor grad_tied;    /* the head's own buffer where one stage holds both uses; else absent */
+    struct dtx_tensor master, state[DTX_PARAM_STATES]; /* [part_count] */
+};
+
+struct dtx_bucket {
+    bool cut;
+    int first_row, end_row; /* its rows are those of [first_row, end_row) that say so */
+    int64_t offset, count;  /* in the flat buffers of whole rows, with padding */
+    int64_t own, own_count; /* this rank's piece there; all of it when not cut */
+    int64_t shard;          /* where that piece lies in the buffers of masters and states */
 };
 
 struct dtx_params {
@@ -46,7 +63,15 @@ struct dtx_params {
     const struct dtx_mesh *mesh;
     int n, capacity;
     struct dtx_param *item;
-    struct dtx_tensor flat_weight, flat_master, flat_grad, flat_tied, flat_state[DTX_PARAM_STATES];
+    bool zero;            /* set before allocation */
+    int64_t bucket_bytes; /* of gradients; 0: one bucket; set before allocation */
+    int n_buckets;
+    struct dtx_bucket *bucket; /* in the order of the flat buffers */
+    int64_t flat, shard;       /* elements of whole rows; of this rank's pieces */
+    bool wide;                 /* weights and masters have one dtype and one buffer, flat_master [flat] */
+    struct dtx_tensor flat_weight, flat_grad;                    /* [flat]; flat_weight [0] when wide */
+    struct dtx_tensor flat_master, flat_state[DTX_PARAM_STATES]; /* [shard]; flat_master [flat] when wide */
+    struct dtx_tensor flat_tied;
 };
 
 enum dtx_status dtx_params_create(struct dtx_ctx *ctx, struct dtx_params *params);
@@ -56,10 +81,21 @@ enum dtx_status dtx_params_add(struct dtx_params *params, const struct dtx_param
 /* Allocates what this rank holds, all zero. Not collective. */
 enum dtx_status dtx_params_allocate(struct dtx_params *params, struct dtx_backend *backend, const struct dtx_mesh *mesh,
                                     enum dtx_dtype act);
-/* Initial values: a pure function of (seed, name, index in the whole array). Not collective. */
+/* Initial values: a pure function of (seed, name, index in the whole array). Collective over dp. */
 enum dtx_status dtx_params_init(struct dtx_params *params, struct dtx_queue *queue, uint64_t seed);
-/* weight = master rounded, for all rows (after loading masters). */
+/* weight = master rounded, for all rows (after loading masters), gathered. Collective over dp. */
 enum dtx_status dtx_params_refresh(struct dtx_params *params, struct dtx_queue *queue);
+/* After an update of this rank's parts: the other ranks' pieces of all weights. Collective over dp. */
+enum dtx_status dtx_params_gather(struct dtx_params *params, struct dtx_queue *queue);
+/* This rank's part of a whole row (weight or grad), as [part_count]. */
+struct dtx_tensor dtx_param_part(const struct dtx_param *item, const struct dtx_tensor *whole);
+/* `count` elements of a flat buffer. */
+struct dtx_tensor dtx_flat_range(const struct dtx_tensor *flat, int64_t first, int64_t count);
+/* Bytes allocated on this rank; masters 0 where they are the weights. */
+struct dtx_params_bytes {
+    size_t weights, gradients, masters, states;
+};
+struct dtx_params_bytes dtx_params_memory(const struct dtx_params *params);
 /* Elements of the whole model, each row once, without padding. */
 int64_t dtx_params_total(const struct dtx_params *params);
 /* NULL when there is none. */

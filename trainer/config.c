@@ -70,6 +70,9 @@ const struct dtx_opt_row dtx_train_options[] = {
     {"parallel.sequence", DTX_OPT_BOOL, "true", NULL, FREE,
      "with several tensor ranks, cut norms and the residual stream over them by positions"},
     {"parallel.schedule", DTX_OPT_CHOICE, "1f1b", schedules + 1, FREE, "order of forward and backward in the pipeline"},
+    {"parallel.zero", DTX_OPT_INT, "1", "0..1", FREE,
+     "1: each data rank keeps its share of masters and optimizer states; same bits"},
+    {"parallel.bucket_bytes", DTX_OPT_INT, "67108864", "4096..", FREE, "gradients summed over the data ranks at once"},
     {"data.train", DTX_OPT_TEXT, "", NULL, FREE, "token files: prefixes of .bin/.idx pairs, separated by commas"},
     {"data.heldout", DTX_OPT_REAL, "0.02", "0..0.9", FIXED,
      "share of each source's documents, the last ones, kept for evaluation"},
@@ -189,6 +192,8 @@ static void read_mesh(struct dtx_opt *opt, int world, struct dtx_engine_config *
     c->mesh[DTX_AXIS_PP] = (int)pp;
     c->mesh[DTX_AXIS_DP] = (int)dp;
     c->schedule = dtx_opt_text(opt, "parallel.schedule");
+    c->zero = (int)dtx_opt_int(opt, "parallel.zero");
+    c->bucket_bytes = dtx_opt_int(opt, "parallel.bucket_bytes");
 }
 
 static void read_batch(struct dtx_opt *opt, struct dtx_engine_config *c)

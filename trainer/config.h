@@ -52,6 +52,8 @@ struct dtx_engine_config {
     int mesh[DTX_AXES];
     bool sequence; /* rows of the residual stream are cut over the tensor ranks, when there are several */
     const char *schedule;
+    int zero;             /* 1: masters and optimizer states cut over the data ranks */
+    int64_t bucket_bytes; /* of gradients that are reduced together */
 };
 
 /* Rows of `dtx train`, ended by a NULL key. */

@@ -81,6 +81,8 @@ static enum dtx_status create_parts(struct dtx_engine *e, struct dtx_comm *world
     for (int i = 0; i < e->params.n; i++)
         if (strcmp(e->params.item[i].row.name, "embed.tokens") == 0)
             e->params.item[i].row.decay = c->optim.decay_embeddings;
+    e->params.zero = c->zero > 0;
+    e->params.bucket_bytes = c->bucket_bytes;
     DTX_TRY(ctx, dtx_params_allocate(&e->params, backend, &e->mesh, c->dtype));
     DTX_TRY(ctx, dtx_grads_create(&e->params, &e->grads));
     DTX_TRY(ctx, allocate_batch(e));
@@ -253,9 +255,9 @@ enum dtx_status dtx_engine_step(struct dtx_engine *e, const struct dtx_engine_ba
     optim->variant->hyper(optim, step, lr, result->clip, hyper);
     DTX_TRY(e->ctx, dtx_tensor_set(e->queue, &e->hyper, hyper));
     for (int i = 0; i < e->params.n; i++)
-        if (e->params.item[i].held)
+        if (e->params.item[i].held && e->params.item[i].part_count > 0)
             DTX_TRY(e->ctx, optim->variant->update(e->queue, optim, &e->params.item[i], &e->hyper));
-    return DTX_OK;
+    return dtx_params_gather(&e->params, e->queue);
 }
 
 enum dtx_status dtx_engine_evaluate(struct dtx_engine *e, const struct dtx_engine_batch *batch, double *loss_sum,

@@ -164,6 +164,22 @@ static enum dtx_status measure_ranks(struct loop *l)
     return status;
 }
 
+/* What the table of weights takes on this rank. */
+static void describe_memory(const struct loop *l)
+{
+    struct dtx_params_bytes bytes = dtx_params_memory(dtx_engine_params(l->s->engine));
+    char weights[16], gradients[16], masters[16], states[16];
+    dtx_format_count((double)bytes.weights, weights);
+    dtx_format_count((double)bytes.gradients, gradients);
+    dtx_format_count((double)bytes.masters, masters);
+    dtx_format_count((double)bytes.states, states);
+    dtx_log(l->ctx, DTX_LOG_INFO, "memory of rank %d: weights %sB, gradients %sB, masters %sB, optimizer %sB%s",
+            l->ctx->rank, weights, gradients, masters, states,
+            dtx_engine_params(l->s->engine)->zero && l->s->config.mesh[DTX_AXIS_DP] > 1
+                ? " (ZeRO: its share of the data ranks')"
+                : "");
+}
+
 static void describe(const struct loop *l)
 {
     const struct dtx_engine_config *c = &l->s->config;
@@ -179,6 +195,7 @@ static void describe(const struct loop *l)
     dtx_log(l->ctx, DTX_LOG_INFO,
             "%lld sequences of %lld tokens a step, as %d micro-batches of %lld on each data rank; %s training tokens",
             (long long)b->global_batch, (long long)b->length, b->micro_batches, (long long)b->micro_batch, tokens);
+    describe_memory(l);
     if (l->peak > 0)
         dtx_log(l->ctx, DTX_LOG_INFO, "measured peak of all ranks: %sFLOP/s", peak);
     if (l->s->resumed)

@@ -11,7 +11,7 @@ struct dtx_optim_variant {
     const char *states[DTX_PARAM_STATES]; /* names in checkpoints: /optimizer/<state>/<weight> */
     /* What the step needs in memory, as f64: filled on the host from step (from 1), learning rate and clip factor. */
     void (*hyper)(const struct dtx_optim_config *config, int64_t step, double lr, double clip, double out[4]);
-    /* Updates one row from its gradient. hyper: f64 [4]. */
+    /* Updates this rank's part of one row from its gradient, element by element. hyper: f64 [4]. */
     enum dtx_status (*update)(struct dtx_queue *queue, const struct dtx_optim_config *config, struct dtx_param *item,
                               const struct dtx_tensor *hyper);
 };

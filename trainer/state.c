@@ -12,28 +12,42 @@ struct state {
     struct dtx_ctx *ctx;
     int n, capacity;
     struct dtx_ckpt_item *items;
-    struct dtx_tensor *tensors; /* [n]: where each item lives in the backend's memory */
+    struct dtx_tensor *tensors; /* [n]: this rank's part of each item, in the backend's memory */
+    int64_t *skip;              /* [n]: where the part begins in the item's rows */
     char *staging;              /* host copies of all items, one after another */
 };
 
-/* One tensor of one weight as an item. Of ranks that hold the same elements the first one writes them. */
-static void add_item(struct state *s, const char *group, const struct dtx_param *p, const struct dtx_tensor *tensor)
+/* This rank's part of one tensor of one weight as an item: the rows that the part touches. Of ranks that hold the same
+ * elements the first one writes them. */
+static void add_item(struct state *s, const char *group, const struct dtx_param *p, const struct dtx_tensor *part)
 {
     const struct dtx_mesh *mesh = dtx_engine_mesh(s->engine);
     struct dtx_ckpt_item *item = &s->items[s->n];
+    struct dtx_shard_rows rows;
     memset(item, 0, sizeof *item);
     snprintf(item->name, sizeof item->name, "/%s/%s", group, p->row.name);
-    item->dtype = tensor->dtype;
+    item->dtype = part->dtype;
     item->ndim = p->row.ndim;
+    item->n_boxes =
+        dtx_shard_range_boxes(&p->row.place, p->row.ndim, p->row.shape, p->row.padded, mesh->rank[DTX_AXIS_TP],
+                              mesh->size[DTX_AXIS_TP], p->part_first, p->part_count, &rows, item->boxes);
     for (int i = 0; i < item->ndim; i++) {
         item->whole[i] = p->row.shape[i];
-        item->local[i] = p->local[i];
+        item->local[i] = rows.shape[i];
     }
-    item->n_boxes = dtx_shard_boxes(&p->row.place, p->row.ndim, p->row.shape, p->row.padded, mesh->rank[DTX_AXIS_TP],
-                                    mesh->size[DTX_AXIS_TP], item->boxes);
-    item->writer = mesh->rank[DTX_AXIS_DP] == 0 && p->row.stage == mesh->rank[DTX_AXIS_PP] &&
+    bool first = mesh->rank[DTX_AXIS_DP] == 0 || (p->cut && !DTX_MUTANT(pieces_of_other_ranks_not_saved));
+    item->writer = first && p->row.stage == mesh->rank[DTX_AXIS_PP] &&
                    (p->row.place.kind == DTX_SPLIT || mesh->rank[DTX_AXIS_TP] == 0);
-    s->tensors[s->n++] = *tensor;
+    s->skip[s->n] = rows.skip;
+    s->tensors[s->n++] = *part;
+}
+
+static int64_t item_bytes(const struct dtx_ckpt_item *item)
+{
+    int64_t bytes = (int64_t)dtx_dtype_bytes(item->dtype);
+    for (int i = 0; i < item->ndim; i++)
+        bytes *= item->local[i];
+    return dtx_round_up(bytes, 64);
 }
 
 static enum dtx_status list_items(struct state *s, bool loading, bool weights_only)
@@ -46,14 +60,17 @@ static enum dtx_status list_items(struct state *s, bool loading, bool weights_on
     s->items = memory;
     DTX_TRY(s->ctx, dtx_mem_alloc(s->ctx, s->capacity, sizeof *s->tensors, &memory));
     s->tensors = memory;
+    DTX_TRY(s->ctx, dtx_mem_alloc(s->ctx, s->capacity, sizeof *s->skip, &memory));
+    s->skip = memory;
     for (int i = 0; i < p->n; i++) {
         struct dtx_param *item = &p->item[i];
         if (!item->held || (loading && DTX_MUTANT(tied_copy_not_loaded) &&
                             item->row.stage != dtx_engine_mesh(s->engine)->rank[DTX_AXIS_PP]))
             continue;
-        bool rounded = item->weight.data != item->master.data;
+        bool rounded = item->weight.dtype != item->master.dtype;
+        struct dtx_tensor weight = dtx_param_part(item, &item->weight);
         if (!(loading && rounded) || DTX_MUTANT(master_not_loaded))
-            add_item(s, "model", item, &item->weight);
+            add_item(s, "model", item, &weight);
         if (rounded && !(loading && DTX_MUTANT(master_not_loaded)))
             add_item(s, "optimizer/master", item, &item->master);
         for (int k = 0; k < optim->n_states - DTX_MUTANT(second_moment_not_kept) && !weights_only; k++) {
@@ -71,13 +88,13 @@ static enum dtx_status open_state(struct dtx_engine *engine, bool loading, bool 
     DTX_TRY(s->ctx, list_items(s, loading, weights_only));
     int64_t bytes = 0;
     for (int i = 0; i < s->n; i++)
-        bytes += dtx_round_up((int64_t)dtx_tensor_bytes(&s->tensors[i]), 64);
+        bytes += item_bytes(&s->items[i]);
     void *memory;
     DTX_TRY(s->ctx, dtx_mem_alloc(s->ctx, bytes, 1, &memory));
     s->staging = memory;
     for (int64_t i = 0, at = 0; i < s->n; i++) {
         s->items[i].data = s->staging + at;
-        at += dtx_round_up((int64_t)dtx_tensor_bytes(&s->tensors[i]), 64);
+        at += item_bytes(&s->items[i]);
     }
     return DTX_OK;
 }
@@ -86,6 +103,7 @@ static void close_state(struct state *s)
 {
     dtx_mem_free(s->items);
     dtx_mem_free(s->tensors);
+    dtx_mem_free(s->skip);
     dtx_mem_free(s->staging);
 }
 
@@ -93,9 +111,12 @@ static void close_state(struct state *s)
 static enum dtx_status copy_items(struct state *s, bool into)
 {
     struct dtx_queue *queue = dtx_engine_queue(s->engine);
-    for (int i = 0; i < s->n; i++)
-        DTX_TRY(s->ctx, into ? dtx_tensor_set(queue, &s->tensors[i], s->items[i].data)
-                             : dtx_tensor_get(queue, &s->tensors[i], s->items[i].data));
+    for (int i = 0; i < s->n; i++) {
+        char *host = (char *)s->items[i].data + s->skip[i] * (int64_t)dtx_dtype_bytes(s->items[i].dtype);
+        if (s->items[i].n_boxes > 0)
+            DTX_TRY(s->ctx,
+                    into ? dtx_tensor_set(queue, &s->tensors[i], host) : dtx_tensor_get(queue, &s->tensors[i], host));
+    }
     return DTX_OK;
 }
 

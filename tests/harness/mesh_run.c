@@ -63,6 +63,8 @@ void dtx_test_config(const struct dtx_test_model *m, struct dtx_engine_config *c
     c->schedule = m->schedule;
     c->sequence = m->sequence;
     dtx_recompute_parse(m->recompute ? m->recompute : "none", &c->recompute);
+    c->zero = m->zero;
+    c->bucket_bytes = m->bucket_bytes;
 }
 
 /* Learnable text: each token is mostly a function of the one before. */
@@ -104,15 +106,20 @@ enum dtx_status dtx_test_gather(struct dtx_engine *e, int row, char what, double
     struct dtx_param *item = &p->item[row];
     int64_t columns = item->row.ndim == 2 ? item->row.shape[1] : 1, n = item->row.shape[0] * columns;
     memset(values, 0, (size_t)n * sizeof *values);
-    bool owner = item->held && item->row.stage == mesh->rank[DTX_AXIS_PP] && mesh->rank[DTX_AXIS_DP] == 0 &&
+    bool owner = item->held && item->row.stage == mesh->rank[DTX_AXIS_PP] && item->part_count > 0 &&
+                 (item->cut || mesh->rank[DTX_AXIS_DP] == 0) &&
                  (item->row.place.kind == DTX_SPLIT || mesh->rank[DTX_AXIS_TP] == 0);
     if (owner) {
-        struct dtx_tensor *t = what == 'w' ? &item->master : what == 'g' ? &item->grad : &item->state[what - '0'];
-        void *host = malloc(dtx_tensor_bytes(t));
-        DTX_TRY(p->ctx, dtx_tensor_get(dtx_engine_queue(e), t, host));
+        struct dtx_tensor grad = dtx_param_part(item, &item->grad);
+        struct dtx_tensor *t = what == 'w' ? &item->master : what == 'g' ? &grad : &item->state[what - '0'];
         struct dtx_box boxes[DTX_MAX_BOXES];
-        int n_boxes = dtx_shard_boxes(&item->row.place, item->row.ndim, item->row.shape, item->row.padded,
-                                      mesh->rank[DTX_AXIS_TP], mesh->size[DTX_AXIS_TP], boxes);
+        struct dtx_shard_rows rows;
+        int n_boxes = dtx_shard_range_boxes(&item->row.place, item->row.ndim, item->row.shape, item->row.padded,
+                                            mesh->rank[DTX_AXIS_TP], mesh->size[DTX_AXIS_TP], item->part_first,
+                                            item->part_count, &rows, boxes);
+        size_t element_bytes = dtx_dtype_bytes(t->dtype);
+        char *host = malloc((size_t)(rows.skip + item->part_count) * element_bytes);
+        DTX_TRY(p->ctx, dtx_tensor_get(dtx_engine_queue(e), t, host + (size_t)rows.skip * element_bytes));
         for (int b = 0; b < n_boxes; b++)
             for (int64_t r = 0; r < boxes[b].extent[0]; r++)
                 for (int64_t c = 0; c < (item->row.ndim == 2 ? boxes[b].extent[1] : 1); c++) {

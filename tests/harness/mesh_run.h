@@ -16,7 +16,8 @@ struct dtx_test_model {
     enum dtx_dtype dtype;
     bool tied, gqa, documents;
     bool sequence; /* sequence parallelism where tp > 1; on by default */
-    int tp, pp, dp;
+    int tp, pp, dp, zero;
+    int64_t bucket_bytes;
     const char *schedule;
     const char *recompute; /* NULL: none */
     int64_t layers, global_batch, micro_batch, length, vocab;
@@ -30,7 +31,8 @@ void dtx_test_config(const struct dtx_test_model *model, struct dtx_engine_confi
 void dtx_test_batch(const struct dtx_test_model *model, int64_t step, int dp_rank, int32_t *tokens, int32_t *targets,
                     int32_t *doc_start);
 /* Whole arrays (double) of a row's master (what = 'w'), gradient ('g') or optimizer state ('0', '1'), gathered over tp
- * on every rank of the stage that holds it and sent to all ranks. Collective over the mesh. values: shape[0]·shape[1].
+ * and dp on every rank of the stage that holds it and sent to all ranks. Collective over the mesh. values:
+ * shape[0]·shape[1].
  */
 enum dtx_status dtx_test_gather(struct dtx_engine *engine, int row, char what, double *values);
 /* Trains `steps` steps at lr; losses[steps], norms[steps] may be NULL. Collective. */

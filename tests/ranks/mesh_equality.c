@@ -1,8 +1,9 @@
 /* test: label=ranks ranks=8 timeout=300 */
 /*
  * Every mesh against one rank: in f64 50 steps with the losses, gradient norms and weights of DESIGN.md 8; in fp32 the
- * gradients of step 1 and the losses of 50 steps. Unequal target counts, clipping always active, sizes that need
- * padding (vocabulary 67, ffn 44 over 2 tensor ranks are cut unevenly); with sequence parallelism and without.
+ * gradients of step 1 and the losses of 50 steps. With ZeRO and without, gradients in one bucket or several. Unequal
+ * target counts, clipping always active, sizes that need padding (vocabulary 67, ffn 44 over 2 tensor ranks are cut
+ * unevenly), sequence parallelism on and off.
  */
 #include <math.h>
 #include <stdio.h>
@@ -13,9 +14,9 @@
 
 enum { STEPS = 50, MAX_WEIGHTS = 64 };
 
-static const int meshes[][3] = {/* tp, pp, dp */
-                                {2, 1, 1}, {1, 2, 1}, {1, 1, 2}, {2, 2, 1}, {2, 1, 2},
-                                {1, 2, 2}, {2, 2, 2}, {4, 2, 1}, {1, 4, 2}};
+static const int meshes[][4] = {/* tp, pp, dp, ZeRO */
+                                {2, 1, 1, 0}, {1, 2, 1, 0}, {1, 1, 2, 0}, {2, 2, 1, 0}, {2, 1, 2, 0},
+                                {1, 2, 2, 1}, {2, 2, 2, 1}, {4, 2, 1, 0}, {1, 4, 2, 1}, {1, 1, 4, 1}};
 
 struct outcome {
     double losses[STEPS], norms[STEPS];
@@ -133,10 +134,12 @@ static int check_model(struct dtx_ctx *ctx, struct dtx_comm *world, struct dtx_c
         m.tp = meshes[i][0];
         m.pp = meshes[i][1];
         m.dp = meshes[i][2];
+        m.zero = meshes[i][3];
+        m.bucket_bytes = i % 2 ? 16384 : 0;
         m.schedule = i % 2 ? "1f1b" : "gpipe";
         if (m.gqa && m.tp > 2)
             continue; /* two key/value heads */
-        snprintf(name, sizeof name, "%s tp%d pp%d dp%d %s", title, m.tp, m.pp, m.dp, m.schedule);
+        snprintf(name, sizeof name, "%s tp%d pp%d dp%d ZeRO %d %s", title, m.tp, m.pp, m.dp, m.zero, m.schedule);
         if (dtx_comm_split(world, world->rank < size, world->rank, "part", &part) != DTX_OK)
             die(ctx, world, "split");
         if (world->rank < size) {

@@ -151,9 +151,107 @@ static void box_counts(void **state)
     assert_int_equal(dtx_shard_boxes(&(struct dtx_placement){DTX_SPLIT, 0, 1}, 1, small, 0, 1, 4, box), 1);
 }
 
+/* Every way of cutting a local array into pieces of `piece` elements: the boxes of the pieces of all ranks cover the
+ * whole array once, lie in the rows their range touches, and name the elements of the range. */
+static void cut_in_ranges(const struct dtx_placement *place, int ndim, const int64_t *whole, int64_t padded, int size,
+                          int64_t piece)
+{
+    int64_t n = product(ndim, whole), local[DTX_MAX_DIMS];
+    int32_t *array = malloc((size_t)n * sizeof *array), *times = calloc((size_t)n, sizeof *times);
+    for (int64_t i = 0; i < n; i++)
+        array[i] = (int32_t)i + 1;
+    dtx_shard_shape(place, ndim, whole, padded, size, local);
+    int64_t local_n = product(ndim, local);
+    for (int rank = 0; rank < size; rank++) {
+        /* The local array as dtx_shard_boxes cuts it is what the ranges are compared with. */
+        int32_t *filled = calloc((size_t)local_n, sizeof *filled), *dense = malloc((size_t)n * sizeof *dense);
+        struct dtx_box boxes[DTX_MAX_BOXES];
+        int n_boxes = dtx_shard_boxes(place, ndim, whole, padded, rank, size, boxes);
+        for (int b = 0; b < n_boxes; b++) {
+            struct dtx_box from = boxes[b];
+            memcpy(from.local, from.global, sizeof from.local);
+            dtx_box_gather(&from, ndim, whole, sizeof *array, array, dense);
+            dtx_box_scatter(&boxes[b], ndim, local, sizeof *array, dense, filled);
+        }
+        for (int64_t first = 0; first < local_n; first += piece) {
+            int64_t count = piece < local_n - first ? piece : local_n - first;
+            struct dtx_shard_rows rows;
+            int n_parts = dtx_shard_range_boxes(place, ndim, whole, padded, rank, size, first, count, &rows, boxes);
+            assert_true(n_parts <= 3 * n_boxes);
+            int64_t rows_n = product(ndim, rows.shape);
+            assert_true(rows.skip + count <= rows_n);
+            int32_t *touched = calloc((size_t)rows_n, sizeof *touched);
+            for (int b = 0; b < n_parts; b++) {
+                struct dtx_box from = boxes[b];
+                for (int d = 0; d < ndim; d++) {
+                    assert_true(boxes[b].extent[d] > 0 && boxes[b].local[d] >= 0);
+                    assert_true(boxes[b].local[d] + boxes[b].extent[d] <= rows.shape[d]);
+                }
+                memcpy(from.local, from.global, sizeof from.local);
+                dtx_box_gather(&from, ndim, whole, sizeof *array, array, dense);
+                for (int64_t i = 0; i < product(ndim, boxes[b].extent); i++)
+                    times[dense[i] - 1]++;
+                dtx_box_scatter(&boxes[b], ndim, rows.shape, sizeof *array, dense, touched);
+            }
+            assert_memory_equal(touched + rows.skip, filled + first, (size_t)count * sizeof *touched);
+            for (int64_t i = 0; i < rows_n; i++)
+                assert_true(touched[i] == 0 || (i >= rows.skip && i < rows.skip + count));
+            free(touched);
+        }
+        free(filled);
+        free(dense);
+    }
+    for (int64_t i = 0; i < n; i++)
+        assert_int_equal(times[i], place->kind == DTX_SPLIT ? 1 : size);
+    free(array);
+    free(times);
+}
+
+static void ranges_cover_once(void **state)
+{
+    (void)state;
+    const int64_t shapes[][DTX_MAX_DIMS] = {{24}, {13}, {6, 5}, {7, 12}, {1, 9}, {9, 1}};
+    const int ndims[] = {1, 1, 2, 2, 2, 2};
+    for (size_t s = 0; s < sizeof ndims / sizeof *ndims; s++)
+        for (int size = 1; size <= 4; size++)
+            for (int64_t piece = 1; piece <= 40; piece += piece < 8 ? 1 : 5) {
+                cut_in_ranges(&(struct dtx_placement){DTX_REPLICATED, 0, 0}, ndims[s], shapes[s], 0, size, piece);
+                for (int dim = 0; dim < ndims[s]; dim++)
+                    for (int segments = 1; segments <= 3; segments++)
+                        if (shapes[s][dim] % segments == 0)
+                            cut_in_ranges(&(struct dtx_placement){DTX_SPLIT, dim, segments}, ndims[s], shapes[s], 0,
+                                          size, piece);
+            }
+}
+
+/* Elements 10 … 18 of a [4,6] array: two of row 1, all of row 2, one of row 3; and the whole range: one box. */
+static void range_by_hand(void **state)
+{
+    (void)state;
+    struct dtx_placement place = {DTX_REPLICATED, 0, 0};
+    const int64_t whole[2] = {4, 6};
+    struct dtx_box box[DTX_MAX_BOXES];
+    struct dtx_shard_rows rows;
+    assert_int_equal(dtx_shard_range_boxes(&place, 2, whole, 0, 0, 1, 10, 9, &rows, box), 3);
+    assert_int_equal(rows.shape[0], 3);
+    assert_int_equal(rows.shape[1], 6);
+    assert_int_equal(rows.skip, 4);
+    const int64_t global[3][2] = {{1, 4}, {2, 0}, {3, 0}}, extent[3][2] = {{1, 2}, {1, 6}, {1, 1}};
+    for (int b = 0; b < 3; b++)
+        for (int d = 0; d < 2; d++) {
+            assert_int_equal(box[b].global[d], global[b][d]);
+            assert_int_equal(box[b].extent[d], extent[b][d]);
+            assert_int_equal(box[b].local[d], global[b][d] - (d == 0));
+        }
+    assert_int_equal(dtx_shard_range_boxes(&place, 2, whole, 0, 0, 1, 0, 24, &rows, box), 1);
+    assert_int_equal(dtx_shard_range_boxes(&place, 2, whole, 0, 0, 1, 24, 0, &rows, box), 0);
+    assert_int_equal(dtx_shard_range_boxes(&place, 2, whole, 0, 0, 1, 13, 3, &rows, box), 1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(every_element_once), cmocka_unit_test(fused_by_hand),
-                                       cmocka_unit_test(box_counts)};
+                                       cmocka_unit_test(box_counts), cmocka_unit_test(ranges_cover_once),
+                                       cmocka_unit_test(range_by_hand)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

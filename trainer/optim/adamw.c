@@ -11,26 +11,21 @@ static void hyper(const struct dtx_optim_config *config, int64_t step, double lr
     out[3] = 1.0 - pow(config->beta2, (double)step);
 }
 
-static struct dtx_tensor flat(const struct dtx_tensor *t, int64_t n)
-{
-    return dtx_tensor_1d(t->data, t->dtype, n);
-}
-
 static enum dtx_status update(struct dtx_queue *queue, const struct dtx_optim_config *config, struct dtx_param *item,
                               const struct dtx_tensor *hyper_values)
 {
-    struct dtx_adamw_args args = {.master = flat(&item->master, item->count),
-                                  .m = flat(&item->state[0], item->count),
-                                  .v = flat(&item->state[1], item->count),
-                                  .grad = flat(&item->grad, item->count),
+    struct dtx_adamw_args args = {.master = item->master,
+                                  .m = item->state[0],
+                                  .v = item->state[1],
+                                  .grad = dtx_param_part(item, &item->grad),
                                   .hyper = *hyper_values,
                                   .beta1 = config->beta1,
                                   .beta2 = config->beta2,
                                   .eps = config->eps,
                                   .decay = item->row.decay ? config->decay : 0.0,
                                   .lr_mult = item->row.lr_mult};
-    if (item->weight.data != item->master.data)
-        args.weight = flat(&item->weight, item->count);
+    if (item->weight.dtype != item->master.dtype)
+        args.weight = dtx_param_part(item, &item->weight);
     return dtx_adamw(queue, &args);
 }
 
