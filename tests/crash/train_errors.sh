@@ -37,16 +37,16 @@ absent a
 refuse 1 "$work/none.idx|No such file" 2 "${base[@]}" --run.dir a --data.train "$work/none"
 cp data.idx cut.idx
 head -c -100 data.bin >cut.bin
-refuse 1 "cut.bin|one was cut off" 2 "${base[@]}" --run.dir a --data.train "$work/cut"
+refuse 1 "cut.bin|one was cut off" 1 "${base[@]}" --run.dir a --data.train "$work/cut"
 head -c 60 data.idx >cut.idx
-refuse 1 "cut.idx: truncated" 2 "${base[@]}" --run.dir a --data.train "$work/cut"
+refuse 1 "cut.idx: truncated" 1 "${base[@]}" --run.dir a --data.train "$work/cut"
 absent a
 refuse 1 "data.bin|at byte offset|outside the vocabulary of 270" 2 "${base[@]}" --run.dir ids --model.vocab 270
 grep -q '^state: failed$' ids/status && grep -q '^code: 1$' ids/status && grep -q 'byte offset' ids/status ||
     complain "status after a bad id: $(cat ids/status)"
 
 # Folders.
-refuse 1 "run.dir|$work/data.bin/x|Not a directory" 2 "${base[@]}" --run.dir "$work/data.bin/x"
+refuse 1 "run.dir|$work/data.bin/x|Not a directory" 1 "${base[@]}" --run.dir "$work/data.bin/x"
 train 2 run --train.steps 8 --train.until 4
 cp -r run before
 unchanged() { diff -r run before >log 2>&1 || complain "$1 changes the run that was there: $(cat log)"; }
@@ -54,18 +54,18 @@ refuse 78 "run.dir|already holds a run|--resume latest" 2 "${base[@]}" --run.dir
 unchanged "a second run in the same folder"
 
 # Resuming: nothing, another place, what may not change; the status of a run that was to be requeued says so.
-refuse 78 "there is no checkpoint|empty/checkpoints" 2 "${base[@]}" --run.dir empty --resume latest
+refuse 78 "there is no checkpoint|empty/checkpoints" 1 "${base[@]}" --run.dir empty --resume latest
 refuse 78 "there is no checkpoint|/nowhere" 1 "${base[@]}" --run.dir empty --resume /nowhere
 absent empty
 mkdir empty
 refuse 78 "there is no checkpoint" 1 "${base[@]}" --run.dir empty --resume latest
-sed -i 's/^state: done$/state: requeue/; s/^code: 0$/code: 75/' run/status
+sed -i 's/^state: .*/state: requeue/; s/^code: .*/code: 75/' run/status
 refuse 78 "2 faults|model.ffn = '64'|made with '48'|train.dtype = 'bf16'|made with 'f32'" 2 "${base[@]}" --run.dir run \
     --resume latest --model.ffn 64 --train.dtype bf16
 grep -q '^state: failed$' run/status && grep -q '^code: 78$' run/status && grep -q 'cause:.*model.ffn' run/status ||
     complain "the status of a run that cannot go on: $(cat run/status)"
 sed -i 's/^state: failed$/state: requeue/; s/^code: 78$/code: 75/' run/status
-refuse 1 "none.idx" 2 "${base[@]}" --run.dir run --resume latest --data.train "$work/none"
+refuse 1 "none.idx" 1 "${base[@]}" --run.dir run --resume latest --data.train "$work/none"
 grep -q '^state: failed$' run/status || complain "the status of a run without its data: $(cat run/status)"
 cp before/status run/status
 unchanged "a refused resume"
