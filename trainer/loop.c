@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "data/loader.h"
 #include "kernels/base/clock.h"
@@ -97,7 +98,8 @@ static enum dtx_status open_data(struct loop *l)
     return DTX_OK;
 }
 
-static enum dtx_status make_folder(struct dtx_ctx *ctx, const char *path)
+/* With everything above it; it must be writable, so that a run does not find out when it first saves. */
+static enum dtx_status make_folder(struct dtx_ctx *ctx, const char *key, const char *path)
 {
     char part[DTX_PATH];
     snprintf(part, sizeof part, "%s", path);
@@ -107,11 +109,15 @@ static enum dtx_status make_folder(struct dtx_ctx *ctx, const char *path)
         char end = *p;
         *p = '\0';
         if (mkdir(part, 0777) != 0 && errno != EEXIST)
-            return dtx_fail(ctx, DTX_E_IO, "run.dir: cannot make the folder %s: %s", part, strerror(errno));
+            return dtx_fail(ctx, DTX_E_IO, "%s: cannot make the folder %s: %s", key, part, strerror(errno));
         if (end == '\0')
-            return DTX_OK;
+            break;
         *p = end;
     }
+    struct stat existing;
+    if (stat(path, &existing) != 0 || !S_ISDIR(existing.st_mode) || access(path, W_OK | X_OK) != 0)
+        return dtx_fail(ctx, DTX_E_IO, "%s: %s is no folder that this user may write to", key, path);
+    return DTX_OK;
 }
 
 /* Rank 0: the run's folder, its configuration, metrics. A folder with another run's metrics is not written over. */
@@ -120,12 +126,13 @@ static enum dtx_status open_run_folder(struct loop *l)
     struct dtx_session *s = l->s;
     char path[DTX_PATH];
     struct stat existing;
-    DTX_TRY(l->ctx, make_folder(l->ctx, s->run_dir));
+    DTX_TRY(l->ctx, make_folder(l->ctx, "run.dir", s->run_dir));
     snprintf(path, sizeof path, "%s/metrics.jsonl", s->run_dir);
     if (!s->resumed && stat(path, &existing) == 0 && existing.st_size > 0)
         return dtx_fail(l->ctx, DTX_E_CONFIG,
                         "run.dir: %s already holds a run; continue it with --resume latest, or choose another folder",
                         s->run_dir);
+    DTX_TRY(l->ctx, make_folder(l->ctx, "checkpoint.dir", s->checkpoint_dir));
     snprintf(path, sizeof path, "%s/config.yaml", s->run_dir);
     FILE *file = fopen(path, "w");
     if (!file || fputs(s->text, file) < 0 || fclose(file) != 0)

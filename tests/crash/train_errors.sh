@@ -47,6 +47,13 @@ grep -q '^state: failed$' ids/status && grep -q '^code: 1$' ids/status && grep -
 
 # Folders.
 refuse 1 "run.dir|$work/data.bin/x|Not a directory" 1 "${base[@]}" --run.dir "$work/data.bin/x"
+refuse 1 "run.dir|$work/data.bin is no folder" 1 "${base[@]}" --run.dir "$work/data.bin"
+refuse 1 "checkpoint.dir|$work/data.idx is no folder" 2 "${base[@]}" --run.dir late --checkpoint.dir "$work/data.idx"
+grep -q '"step"' late/metrics.jsonl 2>/dev/null && complain "a run without a place for checkpoints makes steps"
+if [ "$(id -u)" != 0 ]; then # root may write anywhere
+    mkdir -m 555 locked
+    refuse 1 "run.dir|locked is no folder that this user may write to" 1 "${base[@]}" --run.dir locked
+fi
 train 2 run --train.steps 8 --train.until 4
 cp -r run before
 unchanged() { diff -r run before >log 2>&1 || complain "$1 changes the run that was there: $(cat log)"; }
@@ -71,6 +78,19 @@ cp before/status run/status
 unchanged "a refused resume"
 train 2 run --train.steps 8 --resume latest
 [ "$(numbers run | wc -l)" = 8 ] || complain "--train.until of the first call stops the second"
+
+# A full disk (here: a limit on file sizes): each save warns, training goes on, the last state's loss is a failure; the
+# checkpoint from before is still the latest.
+cp -r before full
+bash -c "trap '' XFSZ; ulimit -f 40; exec \"\$@\"" bash timeout -s KILL 60 "$DTX" "${base[@]}" --run.dir full \
+    --train.steps 8 --checkpoint.every 2 --checkpoint.keep 1 --resume latest --parallel.dp 1 >log 2>&1 </dev/null
+code=$?
+[ "$code" = 1 ] || complain "a full disk: exit code $code: $(cat log)"
+[ "$(grep -c 'warning: checkpoint of step [68] was not saved' log)" = 2 ] || complain "a full disk: $(cat log)"
+[ "$(numbers full | wc -l)" = 8 ] || complain "a full disk stops training: $(numbers full | wc -l) steps"
+[ "$(ls -A full/checkpoints | grep -v latest)" = step-00000004 ] || complain "a full disk leaves $(ls -A full/checkpoints)"
+train 2 full --train.steps 8 --resume latest
+grep -q 'resumed from full/checkpoints/step-00000004' log || complain "after a full disk: $(cat log)"
 
 # One configuration for all ranks, whatever each was given.
 timeout -s KILL 60 mpirun -n 1 "$DTX" "${base[@]}" --run.dir first : -n 1 "$DTX" "${base[@]}" --run.dir second \
