@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "kernels/base/mem.h"
+#include "kernels/base/mutant.h"
 
 enum { S_RSTD, S_XN, S_Q, S_K, S_V, S_Y, S_DY, S_DQ, S_DK, S_DV, S_DCORE, S_DXN, S_OWN };
 
@@ -111,7 +112,8 @@ struct dtx_attn_bwd_args dtx_attn_backward_args(const struct dtx_env *env, const
     return (struct dtx_attn_bwd_args){.q = core->q,
                                       .k = core->k,
                                       .v = core->v,
-                                      .doc_start = env->doc_start,
+                                      .doc_start = DTX_MUTANT(documents_ignored_in_backward) ? (struct dtx_tensor){0}
+                                                                                             : env->doc_start,
                                       .maps = maps,
                                       .scale = 1.0 / sqrt((double)env->model->head_dim),
                                       .dq = core->dq,
@@ -175,7 +177,7 @@ static enum dtx_status backward_input(const struct dtx_layer *layer, struct dtx_
     DTX_TRY(env->ctx, dtx_linear_input(env, dy, &dtx_layer_param(layer, DTX_ATTN_OUT)->weight, &core.dy, false));
     DTX_TRY(env->ctx, env->model->attention->backward(layer, s + S_OWN, &core));
     DTX_TRY(env->ctx, rotate(env, &core.dq, 0, true));
-    DTX_TRY(env->ctx, rotate(env, &core.dk, 0, true));
+    DTX_TRY(env->ctx, rotate(env, &core.dk, 0, !DTX_MUTANT(key_rotation_not_undone)));
     const int products[] = {DTX_ATTN_Q, DTX_ATTN_K, DTX_ATTN_V};
     const int gradients[] = {S_DQ, S_DK, S_DV};
     for (int i = 0; i < 3; i++) {

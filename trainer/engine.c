@@ -123,6 +123,17 @@ void dtx_engine_free(struct dtx_engine *e)
     dtx_mem_free(e);
 }
 
+/* Planted fault: each micro-batch is divided by its own targets, and the mean is taken over micro-batches. */
+static enum dtx_status scale_by_micro_batch(struct dtx_engine *e, const int32_t *targets)
+{
+    double count = 0;
+    for (int64_t i = 0; i < rows_of(e); i++)
+        count += targets[i] >= 0;
+    double weight = count > 0 ? 1 / (count * e->config.batch.micro_batches) : 0;
+    float narrow = (float)weight;
+    return dtx_tensor_set(e->queue, &e->env.loss_scale, e->env.master == DTX_F64 ? (void *)&weight : (void *)&narrow);
+}
+
 /* Points the layers at one micro-batch. */
 static void select_micro_batch(struct dtx_engine *e, int micro_batch)
 {
@@ -155,6 +166,8 @@ static enum dtx_status stage_backward(void *self, int micro_batch, int slot, con
 {
     struct dtx_engine *e = self;
     select_micro_batch(e, micro_batch);
+    if (DTX_MUTANT(scale_per_micro_batch))
+        DTX_TRY(e->ctx, scale_by_micro_batch(e, e->env.targets.data));
     return dtx_model_backward(e->model, slot, dout, din);
 }
 
@@ -208,7 +221,8 @@ enum dtx_status dtx_engine_gradients(struct dtx_engine *e, const struct dtx_engi
     memset(result, 0, sizeof *result);
     e->env.training = true;
     DTX_TRY(e->ctx, load_batch(e, batch, &result->targets));
-    DTX_TRY(e->ctx, dtx_grads_zero(&e->grads, e->queue));
+    if (!DTX_MUTANT(gradient_not_zeroed))
+        DTX_TRY(e->ctx, dtx_grads_zero(&e->grads, e->queue));
     DTX_TRY(e->ctx, dtx_pipe_run(e->pipe, &stage));
     DTX_TRY(e->ctx, sum_losses(e, &result->loss));
     if (result->targets > 0)
@@ -216,7 +230,8 @@ enum dtx_status dtx_engine_gradients(struct dtx_engine *e, const struct dtx_engi
     DTX_TRY(e->ctx, dtx_grads_reduce(&e->grads, e->queue));
     DTX_TRY(e->ctx, dtx_grads_norm(&e->grads, e->queue, &result->grad_norm));
     double limit = e->config.optim.clip;
-    result->clip = limit > 0 && result->grad_norm > limit ? limit / result->grad_norm : 1.0;
+    result->clip =
+        limit > 0 && result->grad_norm > limit && !DTX_MUTANT(clip_forgotten) ? limit / result->grad_norm : 1.0;
     return DTX_OK;
 }
 
@@ -269,7 +284,7 @@ enum dtx_status dtx_engine_logits(struct dtx_engine *e, const int32_t *tokens, i
     env->training = false;
     env->batch = 1;
     env->length = n;
-    env->first = first;
+    env->first = DTX_MUTANT(cache_position_lost) ? 0 : first;
     env->doc_start = (struct dtx_tensor){0};
     env->tokens.dim[0] = env->targets.dim[0] = env->loss.dim[0] = n;
     env->logits = dtx_tensor_2d(NULL, env->master, n, vocab);

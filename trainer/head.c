@@ -15,9 +15,11 @@ static int64_t columns(const struct dtx_layer *layer)
     return dtx_layer_param(layer, P_OUT)->local[0];
 }
 
+/* Rows of logits at a time: equal chunks, as few as the limit allows. */
 static int64_t chunk_rows(const struct dtx_layer *layer)
 {
-    return dtx_min64(layer->env->max_rows, dtx_max64(64, CHUNK_ELEMENTS / columns(layer)));
+    int64_t rows = layer->env->max_rows, most = dtx_max64(64, CHUNK_ELEMENTS / columns(layer));
+    return dtx_min64(rows, dtx_round_up(dtx_div_up(rows, dtx_div_up(rows, most)), 16));
 }
 
 static int saved(const struct dtx_layer *layer, struct dtx_saved out[DTX_MAX_SAVED])

@@ -2,6 +2,7 @@
 
 #include "data/stream.h"
 #include "kernels/base/mem.h"
+#include "kernels/base/mutant.h"
 #include "trainer/loop.h"
 
 struct dtx_heldout {
@@ -59,7 +60,8 @@ static enum dtx_status fill(struct dtx_heldout *h, int64_t first, int64_t sample
 {
     struct dtx_session *s = h->session;
     int64_t length = s->config.batch.length;
-    first += h->each * dtx_engine_mesh(s->engine)->rank[DTX_AXIS_DP];
+    if (!DTX_MUTANT(heldout_same_on_all_ranks))
+        first += h->each * dtx_engine_mesh(s->engine)->rank[DTX_AXIS_DP];
     for (int64_t i = 0; i < h->each; i++) {
         int32_t *tokens = h->tokens + i * length, *targets = h->targets + i * length;
         if (first + i >= samples) {

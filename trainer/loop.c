@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "data/loader.h"
 #include "kernels/base/clock.h"
@@ -97,7 +98,8 @@ static enum dtx_status open_data(struct loop *l)
     return DTX_OK;
 }
 
-static enum dtx_status make_folder(struct dtx_ctx *ctx, const char *path)
+/* With everything above it; it must be writable, so that a run does not find out when it first saves. */
+static enum dtx_status make_folder(struct dtx_ctx *ctx, const char *key, const char *path)
 {
     char part[DTX_PATH];
     snprintf(part, sizeof part, "%s", path);
@@ -107,11 +109,15 @@ static enum dtx_status make_folder(struct dtx_ctx *ctx, const char *path)
         char end = *p;
         *p = '\0';
         if (mkdir(part, 0777) != 0 && errno != EEXIST)
-            return dtx_fail(ctx, DTX_E_IO, "run.dir: cannot make the folder %s: %s", part, strerror(errno));
+            return dtx_fail(ctx, DTX_E_IO, "%s: cannot make the folder %s: %s", key, part, strerror(errno));
         if (end == '\0')
-            return DTX_OK;
+            break;
         *p = end;
     }
+    struct stat existing;
+    if (stat(path, &existing) != 0 || !S_ISDIR(existing.st_mode) || access(path, W_OK | X_OK) != 0)
+        return dtx_fail(ctx, DTX_E_IO, "%s: %s is no folder that this user may write to", key, path);
+    return DTX_OK;
 }
 
 /* Rank 0: the run's folder, its configuration, metrics. A folder with another run's metrics is not written over. */
@@ -120,12 +126,13 @@ static enum dtx_status open_run_folder(struct loop *l)
     struct dtx_session *s = l->s;
     char path[DTX_PATH];
     struct stat existing;
-    DTX_TRY(l->ctx, make_folder(l->ctx, s->run_dir));
+    DTX_TRY(l->ctx, make_folder(l->ctx, "run.dir", s->run_dir));
     snprintf(path, sizeof path, "%s/metrics.jsonl", s->run_dir);
     if (!s->resumed && stat(path, &existing) == 0 && existing.st_size > 0)
         return dtx_fail(l->ctx, DTX_E_CONFIG,
                         "run.dir: %s already holds a run; continue it with --resume latest, or choose another folder",
                         s->run_dir);
+    DTX_TRY(l->ctx, make_folder(l->ctx, "checkpoint.dir", s->checkpoint_dir));
     snprintf(path, sizeof path, "%s/config.yaml", s->run_dir);
     FILE *file = fopen(path, "w");
     if (!file || fputs(s->text, file) < 0 || fclose(file) != 0)
@@ -192,7 +199,7 @@ static enum dtx_status open_loop(struct loop *l)
     l->best_heldout = NAN;
     if (s->resumed) {
         l->step = l->saved_step = s->meta.step;
-        l->tokens_seen = s->meta.tokens;
+        l->tokens_seen = DTX_MUTANT(tokens_forgotten_on_resume) ? 0 : s->meta.tokens;
         l->best_heldout = s->meta.best_heldout;
     }
     DTX_TRY(l->ctx, dtx_comm_agree(s->world, open_data(l)));
@@ -223,7 +230,7 @@ static enum dtx_status next_batch(struct loop *l, struct dtx_batch *batch)
     for (int64_t i = 0; i < batch->n; i++) {
         const int32_t *sample = batch->tokens + i * (batch->length + 1);
         memcpy(l->tokens + i * batch->length, sample, row);
-        memcpy(l->targets + i * batch->length, sample + 1, row);
+        memcpy(l->targets + i * batch->length, sample + 1 - DTX_MUTANT(targets_shifted), row);
     }
     return DTX_OK;
 }
@@ -235,7 +242,8 @@ static enum dtx_status agree_to_stop(struct loop *l)
     void *all;
     DTX_TRY(l->ctx, dtx_mem_alloc(l->ctx, l->s->world->size, 1, &all));
     enum dtx_status status = dtx_comm_gather_bytes(l->s->world, &mine, 1, all);
-    for (int r = 0; r < l->s->world->size && status == DTX_OK && l->stop_signal == 0; r++)
+    int asked = DTX_MUTANT(stop_of_rank_0_only) ? 1 : l->s->world->size;
+    for (int r = 0; r < asked && status == DTX_OK && l->stop_signal == 0; r++)
         l->stop_signal = ((unsigned char *)all)[r];
     dtx_mem_free(all);
     return status;
@@ -333,7 +341,8 @@ static enum dtx_status one_step(struct loop *l)
     bool documents = dtx_opt_bool(l->s->opt, "data.doc_reset");
     struct dtx_engine_batch batch = {l->tokens, l->targets, documents ? data.doc_start : NULL};
     l->step++;
-    DTX_TRY(l->ctx, dtx_engine_step(l->s->engine, &batch, l->step, dtx_lr_at(&l->lr, l->step), &result));
+    int64_t update = l->step - (DTX_MUTANT(adam_step_restarts) ? l->s->meta.step : 0);
+    DTX_TRY(l->ctx, dtx_engine_step(l->s->engine, &batch, update, dtx_lr_at(&l->lr, l->step), &result));
     double seconds = dtx_clock_now() - start;
     l->tokens_seen += result.targets;
     l->skipped_in_a_row = result.skipped ? l->skipped_in_a_row + 1 : 0;
@@ -347,7 +356,7 @@ static enum dtx_status one_step(struct loop *l)
     DTX_TRY(l->ctx, report(l, &result, heldout, seconds, data.wait_seconds));
     DTX_TRY(l->ctx, agree_to_stop(l));
     int64_t every = dtx_opt_int(l->s->opt, "checkpoint.every");
-    bool due = every > 0 && l->step % every == 0 && !result.skipped;
+    bool due = every > 0 && l->step % every == 0 && (!result.skipped || DTX_MUTANT(skipped_step_saved));
     if (due || l->stop_signal != 0 || l->step == l->end)
         return save(l);
     return DTX_OK;

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "kernels/base/mem.h"
+#include "kernels/base/mutant.h"
 #include "trainer/optim.h"
 
 struct state {
@@ -47,14 +48,15 @@ static enum dtx_status list_items(struct state *s, bool loading, bool weights_on
     s->tensors = memory;
     for (int i = 0; i < p->n; i++) {
         struct dtx_param *item = &p->item[i];
-        if (!item->held)
+        if (!item->held || (loading && DTX_MUTANT(tied_copy_not_loaded) &&
+                            item->row.stage != dtx_engine_mesh(s->engine)->rank[DTX_AXIS_PP]))
             continue;
         bool rounded = item->weight.data != item->master.data;
-        if (!(loading && rounded))
+        if (!(loading && rounded) || DTX_MUTANT(master_not_loaded))
             add_item(s, "model", item, &item->weight);
-        if (rounded)
+        if (rounded && !(loading && DTX_MUTANT(master_not_loaded)))
             add_item(s, "optimizer/master", item, &item->master);
-        for (int k = 0; k < optim->n_states && !weights_only; k++) {
+        for (int k = 0; k < optim->n_states - DTX_MUTANT(second_moment_not_kept) && !weights_only; k++) {
             char group[64];
             snprintf(group, sizeof group, "optimizer/%s", optim->states[k]);
             add_item(s, group, item, &item->state[k]);
@@ -123,5 +125,7 @@ enum dtx_status dtx_state_load(struct dtx_engine *engine, const char *path, bool
         status = copy_items(&s, true);
     close_state(&s);
     DTX_TRY(s.ctx, status);
+    if (DTX_MUTANT(weights_not_refreshed))
+        return DTX_OK;
     return dtx_params_refresh(dtx_engine_params(engine), dtx_engine_queue(engine));
 }

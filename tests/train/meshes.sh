@@ -36,6 +36,18 @@ for other in tp2 dp2 pp2tp2 all pieces; do
     compare $other
 done
 
+# Other meshes in the middle of the run: no sample is lost or used twice, no state is forgotten.
+train 2 moved "${options[@]}" --parallel.dp 2 --train.until 2
+train 4 moved "${options[@]}" --parallel.pp 2 --parallel.tp 2 --parallel.dp 1 \
+    --train.until 4 --resume latest
+train 1 moved "${options[@]}" --resume latest --parallel.pp 1 --parallel.tp 1
+field heldout_loss one | sed -n '3p;6p' >held # evaluated at 2 and 4 too, where the calls ended
+field heldout_loss moved | sed -n '3p;6p' >moved-held
+close_numbers 1e-9 held moved-held >log || complain "moved: held-out: $(cat log)"
+for key in loss grad_norm lr tokens_total lambda; do
+    close_numbers 1e-9 <(field $key one) <(field $key moved) >log || complain "moved: $key: $(cat log)"
+done
+
 # Evaluation.
 loss=$(field heldout_loss all | tail -n 1)
 evaluate() { # RANKS OPTION…
