@@ -7,6 +7,7 @@
 
 #include "kernels/base/host.h"
 #include "kernels/base/mem.h"
+#include "kernels/base/mutant.h"
 #include "trainer/state.h"
 
 extern char **environ;
@@ -85,7 +86,8 @@ static enum dtx_status merge_stored(struct dtx_session *s, const struct dtx_sess
         return DTX_OK;
     struct dtx_opt *stored;
     DTX_TRY(s->ctx, dtx_opt_load_text(s->ctx, s->opt, s->meta.config, s->resumed_from, DTX_OPT_PRESET));
-    dtx_opt_set(s->opt, "train.until", "0", DTX_OPT_PRESET, "resume"); /* meant the call that stopped there */
+    if (!DTX_MUTANT(until_kept_on_resume))
+        dtx_opt_set(s->opt, "train.until", "0", DTX_OPT_PRESET, "resume"); /* meant the call that stopped there */
     if (command->needs_checkpoint) {
         char batch[32]; /* any number of ranks may evaluate: each gets as many sequences as the others */
         int64_t ranks = s->world->size, stored_batch = dtx_opt_int(s->opt, "train.batch");
