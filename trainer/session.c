@@ -8,6 +8,7 @@
 
 #include "kernels/base/host.h"
 #include "kernels/base/mem.h"
+#include "kernels/base/mutant.h"
 #include "trainer/state.h"
 
 extern char **environ;
@@ -281,7 +282,8 @@ enum dtx_status dtx_session_open(struct dtx_ctx *ctx, const struct dtx_session_c
 
 enum dtx_status dtx_session_close(struct dtx_session *s, enum dtx_status status)
 {
-    if (status == DTX_OK || status == DTX_E_REQUEUE) { /* all ranks come here: communicators may be freed */
+    bool alone = s->world && s->world->size == 1;
+    if (status == DTX_OK || status == DTX_E_REQUEUE || alone) { /* all ranks come here: communicators may be freed */
         dtx_engine_free(s->engine);
         dtx_backend_close(s->backend);
     }

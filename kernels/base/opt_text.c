@@ -4,6 +4,7 @@
 #include <yaml.h>
 
 #include "kernels/base/mem.h"
+#include "kernels/base/mutant.h"
 #include "kernels/base/opt_impl.h"
 
 struct growing {
@@ -46,7 +47,7 @@ static bool emit_all(yaml_emitter_t *emitter, const struct dtx_opt *opt, bool al
                 yaml_emitter_emit(emitter, &event);
     for (int i = 0; good && i < opt->n_values; i++) {
         const struct opt_value *value = &opt->values[i];
-        if (!all && value->row->resume == DTX_OPT_CALL)
+        if (!all && value->row->resume == DTX_OPT_CALL && !DTX_MUTANT(until_kept_on_resume))
             continue;
         bool quoted = value->row->type == DTX_OPT_TEXT || value->row->type == DTX_OPT_CHOICE;
         good = emit_scalar(emitter, value->row->key, false) && emit_scalar(emitter, value->text, quoted);
