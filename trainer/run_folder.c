@@ -37,7 +37,7 @@ static enum dtx_status make_folder(struct dtx_ctx *ctx, const char *key, const c
 static enum dtx_status lock_folder(struct dtx_ctx *ctx, const char *key, const char *path, int *out)
 {
     char name[PATH_MAX], holder[128] = "";
-    snprintf(name, sizeof name, "%s/lock", path);
+    snprintf(name, sizeof name, "%s/.lock", path);
     int fd = open(name, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
     if (fd < 0)
         return dtx_fail(ctx, DTX_E_IO, "%s: cannot make %s: %s", key, name, strerror(errno));
