@@ -17,7 +17,8 @@ struct state {
 };
 
 /* One tensor of one weight as an item. Of ranks that hold the same elements the first one writes them. */
-static void add_item(struct state *s, const char *group, const struct dtx_param *p, const struct dtx_tensor *tensor)
+static void add_item(struct state *s, const char *group, const struct dtx_param *p, const struct dtx_tensor *tensor,
+                     bool loading)
 {
     const struct dtx_mesh *mesh = dtx_engine_mesh(s->engine);
     struct dtx_ckpt_item *item = &s->items[s->n];
@@ -33,7 +34,8 @@ static void add_item(struct state *s, const char *group, const struct dtx_param 
                                     mesh->size[DTX_AXIS_TP], item->boxes);
     item->writer = mesh->rank[DTX_AXIS_DP] == 0 && p->row.stage == mesh->rank[DTX_AXIS_PP] &&
                    (p->row.place.kind == DTX_SPLIT || mesh->rank[DTX_AXIS_TP] == 0);
-    s->tensors[s->n++] = *tensor;
+    if (loading || item->writer) /* a save needs nothing of ranks that only hold copies */
+        s->tensors[s->n++] = *tensor;
 }
 
 static enum dtx_status list_items(struct state *s, bool loading, bool weights_only)
@@ -53,13 +55,13 @@ static enum dtx_status list_items(struct state *s, bool loading, bool weights_on
             continue;
         bool rounded = item->weight.data != item->master.data;
         if (!(loading && rounded) || DTX_MUTANT(master_not_loaded))
-            add_item(s, "model", item, &item->weight);
+            add_item(s, "model", item, &item->weight, loading);
         if (rounded && !(loading && DTX_MUTANT(master_not_loaded)))
-            add_item(s, "optimizer/master", item, &item->master);
+            add_item(s, "optimizer/master", item, &item->master, loading);
         for (int k = 0; k < optim->n_states - DTX_MUTANT(second_moment_not_kept) && !weights_only; k++) {
             char group[64];
             snprintf(group, sizeof group, "optimizer/%s", optim->states[k]);
-            add_item(s, group, item, &item->state[k]);
+            add_item(s, group, item, &item->state[k], loading);
         }
     }
     return DTX_OK;
@@ -99,17 +101,17 @@ static enum dtx_status copy_items(struct state *s, bool into)
     return DTX_OK;
 }
 
-enum dtx_status dtx_state_save(struct dtx_engine *engine, const char *dir, const struct dtx_ckpt_meta *meta, int keep)
+enum dtx_status dtx_state_save(struct dtx_engine *engine, const char *dir, const struct dtx_ckpt_meta *meta,
+                               const struct dtx_ckpt_save_options *options)
 {
     struct state s;
     struct dtx_comm *world = dtx_engine_mesh(engine)->world;
-    struct dtx_ckpt_save_options options = {.keep = keep};
     enum dtx_status status = open_state(engine, false, false, &s);
     if (status == DTX_OK)
         status = copy_items(&s, false);
     status = dtx_comm_agree(world, status);
     if (status == DTX_OK)
-        status = dtx_ckpt_save(s.ctx, world, dir, s.items, s.n, meta, &options);
+        status = dtx_ckpt_save(s.ctx, world, dir, s.items, s.n, meta, options);
     close_state(&s);
     return status;
 }
