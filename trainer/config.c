@@ -1,6 +1,8 @@
 #include "trainer/config.h"
 
+#include <limits.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -10,6 +12,7 @@
 #include "trainer/attn.h"
 #include "trainer/lr.h"
 #include "trainer/optim.h"
+#include "trainer/split.h"
 
 /* "|a|b|c": the variants of this build, from the folders' lists. The range of an option begins behind the first bar. */
 #define DTX_VARIANT(name) "|" #name
@@ -67,6 +70,11 @@ const struct dtx_opt_row dtx_train_options[] = {
     {"parallel.pp", DTX_OPT_INT, "1", "1..100000", FREE, "pipeline stages"},
     {"parallel.dp", DTX_OPT_INT, "0", "0..1000000", FREE, "data ranks; 0: what is left of the ranks started"},
     {"parallel.schedule", DTX_OPT_CHOICE, "1f1b", schedules + 1, FREE, "order of forward and backward in the pipeline"},
+    {"parallel.chunks", DTX_OPT_INT, "1", "1..1000", FREE, "parts of the model on each pipeline stage (interleaved)"},
+    {"parallel.layout", DTX_OPT_TEXT, "", NULL, FREE,
+     "blocks of each part, pp × chunks numbers: '3,5,4,4'; default: balanced"},
+    {"parallel.balance", DTX_OPT_CHOICE, "even", "even|flops", FREE,
+     "parts have as many blocks, or as many FLOPs with the head counted"},
     {"data.train", DTX_OPT_TEXT, "", NULL, FREE, "token files: prefixes of .bin/.idx pairs, separated by commas"},
     {"data.heldout", DTX_OPT_REAL, "0.02", "0..0.9", FIXED,
      "share of each source's documents, the last ones, kept for evaluation"},
@@ -198,13 +206,91 @@ static void read_mesh(struct dtx_opt *opt, int world, struct dtx_engine_config *
         dtx_opt_fault(opt, "parallel.tp %lld does not divide %lld heads and %lld key/value heads; what fits: %s",
                       (long long)tp, (long long)m->heads, (long long)m->kv_heads, fits);
     }
-    if (pp > m->layers)
-        dtx_opt_fault(opt, "parallel.pp %lld is more than the model's %lld layers; what fits: 1 to %lld", (long long)pp,
-                      (long long)m->layers, (long long)m->layers);
     c->mesh[DTX_AXIS_TP] = (int)tp;
     c->mesh[DTX_AXIS_PP] = (int)pp;
     c->mesh[DTX_AXIS_DP] = (int)dp;
     c->schedule = dtx_opt_text(opt, "parallel.schedule");
+}
+
+/* Names of the schedules that take so many chunks: "interleaved". */
+static void fitting_schedules(int chunks, char *text, size_t bytes)
+{
+    int n;
+    const struct dtx_schedule *const *list = dtx_schedule_list(&n);
+    text[0] = '\0';
+    for (int i = 0; i < n; i++)
+        if (list[i]->max_chunks >= chunks) {
+            size_t used = strlen(text);
+            snprintf(text + used, bytes - used, "%s%s", used ? ", " : "", list[i]->name);
+        }
+}
+
+/* "2,2,1": the even layout. */
+static void even_layout(const struct dtx_model_config *m, int64_t parts, char *text, size_t bytes)
+{
+    int64_t each = m->layers / parts, more = m->layers % parts;
+    size_t used = 0;
+    for (int64_t p = 0; p < parts && used + 24 < bytes; p++)
+        used += (size_t)snprintf(text + used, bytes - used, "%s%lld", p ? "," : "", (long long)(each + (p < more)));
+    if (used + 24 >= bytes)
+        snprintf(text + used, bytes - used, ",…");
+}
+
+/* Chunks and the parts of the model. */
+static void read_split(struct dtx_opt *opt, struct dtx_engine_config *c)
+{
+    const struct dtx_model_config *m = &c->model;
+    const struct dtx_schedule *schedule = dtx_schedule_find(c->schedule);
+    int chunks = (int)dtx_opt_int(opt, "parallel.chunks"), pp = c->mesh[DTX_AXIS_PP];
+    int64_t parts = (int64_t)pp * chunks;
+    char fits[160];
+    c->split = (struct dtx_split){.chunks = chunks,
+                                  .layout = dtx_opt_text(opt, "parallel.layout"),
+                                  .by_flops = strcmp(dtx_opt_text(opt, "parallel.balance"), "flops") == 0};
+    if (chunks > 1 && pp == 1)
+        dtx_opt_fault(opt, "parallel.chunks %d needs a pipeline: parallel.pp of at least 2, or parallel.chunks 1",
+                      chunks);
+    else if (schedule && chunks > schedule->max_chunks) {
+        fitting_schedules(chunks, fits, sizeof fits);
+        dtx_opt_fault(opt,
+                      "parallel.schedule %s takes 1 chunk a stage, parallel.chunks is %d; what fits: schedule %s, or "
+                      "1 chunk",
+                      schedule->name, chunks, fits);
+    }
+    if (c->split.layout[0]) {
+        even_layout(m, parts, fits, sizeof fits);
+        if (parts > INT_MAX || !dtx_split_parse(c->split.layout, (int)parts, m->layers, NULL))
+            dtx_opt_fault(opt,
+                          "parallel.layout '%s' is not %lld numbers (parallel.pp × parallel.chunks) that add up to "
+                          "model.layers %lld, with 0 only at the first or the last; what fits: %s",
+                          c->split.layout, (long long)parts, (long long)m->layers, fits);
+    } else if (pp > m->layers)
+        dtx_opt_fault(opt, "parallel.pp %d is more than the model's %lld layers; what fits: 1 to %lld", pp,
+                      (long long)m->layers, (long long)m->layers);
+    else if (parts > m->layers)
+        dtx_opt_fault(opt,
+                      "parallel.pp %d × parallel.chunks %d is more than the model's %lld layers; what fits: 1 to %lld "
+                      "chunks",
+                      pp, chunks, (long long)m->layers, (long long)(m->layers / pp));
+}
+
+/* Micro-batches that the schedule does not take. */
+static void check_micro_batches(struct dtx_opt *opt, const struct dtx_engine_config *c)
+{
+    const struct dtx_schedule *schedule = dtx_schedule_find(c->schedule);
+    const struct dtx_batch_config *b = &c->batch;
+    int pp = c->mesh[DTX_AXIS_PP];
+    if (!schedule || pp == 1 || c->split.chunks > schedule->max_chunks)
+        return;
+    int multiple = dtx_schedule_multiple(schedule, pp, c->split.chunks), below = b->micro_batches / multiple;
+    long long each = (long long)multiple * b->micro_batch * c->mesh[DTX_AXIS_DP];
+    if (b->micro_batches % multiple)
+        dtx_opt_fault(
+            opt,
+            "parallel.schedule %s with %d chunks takes micro-batches in multiples of the %d stages, not %d; what "
+            "fits: train.batch %lld or %lld",
+            schedule->name, c->split.chunks, multiple, b->micro_batches, (below ? below : 1) * each,
+            ((below ? below : 1) + 1) * each);
 }
 
 static void read_batch(struct dtx_opt *opt, struct dtx_engine_config *c)
@@ -260,7 +346,9 @@ void dtx_engine_config_read(struct dtx_opt *opt, int world_size, struct dtx_engi
     check_model(opt, &out->model);
     store_resolved(opt, &out->model);
     read_mesh(opt, world_size, out);
+    read_split(opt, out);
     read_batch(opt, out);
+    check_micro_batches(opt, out);
     check_run(opt);
     dtx_dtype_parse(dtx_opt_text(opt, "train.dtype"), &out->dtype);
     out->seed = dtx_opt_int(opt, "train.seed");

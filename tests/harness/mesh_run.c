@@ -59,6 +59,7 @@ void dtx_test_config(const struct dtx_test_model *m, struct dtx_engine_config *c
     c->mesh[DTX_AXIS_PP] = m->pp;
     c->mesh[DTX_AXIS_DP] = m->dp;
     c->schedule = m->schedule;
+    c->split = m->split;
 }
 
 /* Learnable text: each token is mostly a function of the one before. */

@@ -17,6 +17,7 @@ struct dtx_test_model {
     bool tied, gqa, documents;
     int tp, pp, dp;
     const char *schedule;
+    struct dtx_split split;
     int64_t layers, global_batch, micro_batch, length, vocab;
 };
 
