@@ -2,6 +2,7 @@
 
 #include <stdlib.h>
 
+#include "kernels/base/mutant.h"
 #include "trainer/layer.h"
 
 bool dtx_split_parse(const char *layout, int parts, int64_t layers, int64_t *counts)
@@ -20,7 +21,7 @@ bool dtx_split_parse(const char *layout, int parts, int64_t layers, int64_t *cou
         if (counts)
             counts[p] = n;
     }
-    return sum == layers;
+    return sum == layers || DTX_MUTANT(layout_sum_unchecked);
 }
 
 void dtx_split_blocks(const struct dtx_model_config *model, const struct dtx_split *split, int parts, double keys,
@@ -30,7 +31,7 @@ void dtx_split_blocks(const struct dtx_model_config *model, const struct dtx_spl
         return;
     double block = dtx_attn_layer.flops(model, keys) + dtx_ffn_layer.flops(model, keys);
     double first = split->by_flops ? dtx_embed_layer.flops(model, keys) : 0;
-    double last = split->by_flops ? dtx_head_layer.flops(model, keys) : 0;
+    double last = split->by_flops && !DTX_MUTANT(head_not_balanced) ? dtx_head_layer.flops(model, keys) : 0;
     for (int p = 0; p < parts; p++)
         counts[p] = 0;
     for (int64_t i = 0; i < model->layers; i++) {

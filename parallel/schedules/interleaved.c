@@ -65,7 +65,7 @@ static double bubble(int stages, int micro_batches, int chunks)
 
 static int multiple(int stages, int chunks)
 {
-    return chunks > 1 ? stages : 1;
+    return chunks > 1 && !DTX_MUTANT(interleaved_remainder_taken) ? stages : 1;
 }
 
 extern const struct dtx_schedule dtx_schedule_interleaved;

@@ -1,8 +1,8 @@
 /* test: label=ranks ranks=8 timeout=300 */
 /*
- * Pipeline splits, schedules and chunks change no bit of losses, norms or weights: 2 and 4 stages, every schedule, even,
- * uneven and by FLOPs, against one stage, in fp32 and bf16, with data parallelism 1 and 2 and tensor parallelism 1 and 2;
- * 7 blocks, tied embeddings, clipping active at every step, 4 to 8 micro-batches with unequal target counts.
+ * Pipeline splits, schedules and chunks change no bit of losses, norms or weights: 2 and 4 stages, every schedule,
+ * even, uneven and by FLOPs, against one stage, in fp32 and bf16, with data parallelism 1 and 2 and tensor parallelism
+ * 1 and 2; 7 blocks, tied embeddings, clipping active at every step, 4 to 8 micro-batches with unequal target counts.
  */
 #include <stdio.h>
 #include <stdlib.h>

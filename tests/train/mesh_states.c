@@ -1,6 +1,7 @@
 /* test: label=train ranks=8 timeout=240 */
 /*
- * A checkpoint of each mesh (1, tp2, pp2, dp2, tp2×pp2, tp2×dp2, pp2×dp2, 2×2×2) loads on every one of them: on every
+ * A checkpoint of each mesh (1, tp2, pp2, dp2, tp2×pp2, tp2×dp2, pp2×dp2 with 2 chunks a stage, 2×2×2 with the backward
+ * in two parts and an uneven layout) loads on every one of them: on every
  * rank every weight, master and optimizer state has the bits that the writer's whole arrays have, in all copies, and
  * padding is zero. On the writer's own mesh training then goes on bit for bit as if it had never stopped. In fp32 with
  * tied embeddings and in bf16 with untied ones and grouped queries; vocabulary 67 and ffn 44 need padding.
@@ -14,9 +15,14 @@
 #include "trainer/state.h"
 
 enum { MESHES = 8 };
-static const int meshes[MESHES][3] = {/* tp, pp, dp */
-                                      {1, 1, 1}, {2, 1, 1}, {1, 2, 1}, {1, 1, 2},
-                                      {2, 2, 1}, {2, 1, 2}, {1, 2, 2}, {2, 2, 2}};
+static const struct {
+    int tp, pp, dp;
+    const char *schedule;
+    struct dtx_split split;
+} meshes[MESHES] = {{1, 1, 1, "1f1b", {1, "", false}},        {2, 1, 1, "1f1b", {1, "", false}},
+                    {1, 2, 1, "1f1b", {1, "", false}},        {1, 1, 2, "1f1b", {1, "", false}},
+                    {2, 2, 1, "gpipe", {1, "", false}},       {2, 1, 2, "1f1b", {1, "", false}},
+                    {1, 2, 2, "interleaved", {2, "", false}}, {2, 2, 2, "zb_h1", {1, "1,2", false}}};
 static const char kinds[] = {'w', '0', '1'}; /* as dtx_test_gather calls them */
 
 struct place {
@@ -39,10 +45,12 @@ static int64_t elements(const struct dtx_param_row *row)
 static void open_place(struct dtx_comm *world, struct dtx_backend *backend, int i, struct place *p)
 {
     struct dtx_engine_config config;
-    int size = meshes[i][0] * meshes[i][1] * meshes[i][2];
-    p->model.tp = meshes[i][0];
-    p->model.pp = meshes[i][1];
-    p->model.dp = meshes[i][2];
+    int size = meshes[i].tp * meshes[i].pp * meshes[i].dp;
+    p->model.tp = meshes[i].tp;
+    p->model.pp = meshes[i].pp;
+    p->model.dp = meshes[i].dp;
+    p->model.schedule = meshes[i].schedule;
+    p->model.split = meshes[i].split;
     dtx_test_config(&p->model, &config);
     config.seed = 100 + i; /* nothing may be right by chance */
     CHECK_OK(world, dtx_comm_split(world, world->rank < size ? 0 : -1, world->rank, "part", &p->ranks));
