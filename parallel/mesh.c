@@ -101,8 +101,10 @@ static enum dtx_status make_comms(struct dtx_ctx *ctx, struct dtx_mesh *m)
     if (n_pp == 1)
         return DTX_OK;
     DTX_TRY(ctx, make_channels(ctx, m));
-    bool end = pp == 0 || pp == n_pp - 1;
-    return dtx_comm_split(m->axis[DTX_AXIS_PP], end ? 0 : -1, pp, "tied", &m->tied);
+    int end = pp == 0 || pp == n_pp - 1 ? 0 : -1;
+    DTX_TRY(ctx, dtx_comm_split(m->axis[DTX_AXIS_PP], end, pp, "wrap-forward", &m->wrap_forward));
+    DTX_TRY(ctx, dtx_comm_split(m->axis[DTX_AXIS_PP], end, pp, "wrap-backward", &m->wrap_backward));
+    return dtx_comm_split(m->axis[DTX_AXIS_PP], end, pp, "tied", &m->tied);
 }
 
 enum dtx_status dtx_mesh_create(struct dtx_ctx *ctx, struct dtx_comm *world, const int size[DTX_AXES],
@@ -129,9 +131,17 @@ enum dtx_status dtx_mesh_create(struct dtx_ctx *ctx, struct dtx_comm *world, con
 
 void dtx_mesh_free(struct dtx_mesh *m)
 {
-    struct dtx_comm *owned[] = {
-        m->tied,    m->backward_out,      m->backward_in,       m->forward_out,      m->forward_in,
-        m->control, m->axis[DTX_AXIS_PP], m->axis[DTX_AXIS_DP], m->axis[DTX_AXIS_TP]};
+    struct dtx_comm *owned[] = {m->tied,
+                                m->wrap_backward,
+                                m->wrap_forward,
+                                m->backward_out,
+                                m->backward_in,
+                                m->forward_out,
+                                m->forward_in,
+                                m->control,
+                                m->axis[DTX_AXIS_PP],
+                                m->axis[DTX_AXIS_DP],
+                                m->axis[DTX_AXIS_TP]};
     for (size_t i = 0; i < sizeof owned / sizeof *owned; i++)
         dtx_comm_free(owned[i]);
     *m = (struct dtx_mesh){0};

@@ -17,6 +17,8 @@ struct dtx_mesh {
     struct dtx_comm *control;                    /* owned: the world's ranks; agreements beside data traffic */
     struct dtx_comm *forward_in, *forward_out;   /* activations from the previous / to the next stage: 2 ranks each, */
     struct dtx_comm *backward_in, *backward_out; /* gradients from the next / to the previous stage; NULL at the ends */
+    struct dtx_comm *wrap_forward, *wrap_backward; /* first and last stage: from the end of one chunk to the beginning
+                                                      of the next, and back; NULL elsewhere and for pp 1 */
     struct dtx_comm
         *tied; /* first and last stage of this (tp, dp): rank 0 first, 1 last; NULL elsewhere and for pp 1 */
 };

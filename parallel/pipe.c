@@ -16,16 +16,17 @@ struct lane {
     bool busy[DTX_PIPE_BUFFERS]; /* a receive posted or not consumed; a send under way */
     int next;                    /* message to post or to send */
     int total;                   /* of this pass */
-    const int *index;            /* receiver: micro-batch → message; NULL: equal */
+    const int *index;            /* receiver: chunk·micro_batches + micro-batch → message; NULL: forward_message */
 };
 
 struct dtx_pipe {
     struct dtx_ctx *ctx;
     struct dtx_queue *queue;
-    int micro_batches, slots, n_steps;
+    int stage, stages, micro_batches, chunks, slots, kept, n_steps;
     struct dtx_step *steps;
-    int *forward_index, *backward_index; /* [micro_batches], by the neighbours' lists */
+    int *forward_index, *backward_index; /* [chunks·micro_batches], by the neighbours' lists */
     struct lane in, out, din, dout;      /* out, din are sent; in, dout received */
+    struct dtx_tensor absent;            /* a boundary without data */
 };
 
 static enum dtx_status make_lane(struct dtx_pipe *pipe, struct dtx_comm *comm, const struct dtx_tensor *boundary,
@@ -75,17 +76,41 @@ static enum dtx_status post_receives(struct dtx_pipe *pipe, struct lane *lane)
     return DTX_OK;
 }
 
-static int buffer_of(const struct lane *lane, int micro_batch)
+/* Forward only: micro-batches go in groups of as many as there are stages through one chunk after another. The number
+ * of a unit's message among those into this stage; the last stage's last chunk sends none. */
+static int forward_message(const struct dtx_pipe *pipe, int total, const struct dtx_step *s)
 {
-    return (lane->index ? lane->index[micro_batch] : micro_batch) % DTX_PIPE_BUFFERS;
+    int chunks = pipe->stage ? pipe->chunks : pipe->chunks - 1, from = pipe->stage ? s->chunk : s->chunk - 1;
+    int micro_batches = total / chunks, first = s->micro_batch / pipe->stages * pipe->stages;
+    int group = micro_batches - first < pipe->stages ? micro_batches - first : pipe->stages;
+    if (DTX_MUTANT(evaluation_message_order))
+        group = pipe->stages; /* as if the last group were full */
+    return first * chunks + from * group + s->micro_batch - first;
 }
 
-static enum dtx_status receive(struct dtx_pipe *pipe, struct lane *lane, int micro_batch, struct dtx_tensor **out)
+static int buffer_of(const struct dtx_pipe *pipe, const struct lane *lane, const struct dtx_step *s)
 {
-    int i = buffer_of(lane, micro_batch);
+    int k = lane->index ? lane->index[s->chunk * pipe->micro_batches + s->micro_batch]
+                        : forward_message(pipe, lane->total, s);
+    return k % DTX_PIPE_BUFFERS;
+}
+
+/* Whether a step has a part of the model before it (after it). */
+static bool part_before(const struct dtx_pipe *pipe, const struct dtx_step *s)
+{
+    return s->chunk > 0 || pipe->stage > 0;
+}
+
+static bool part_after(const struct dtx_pipe *pipe, const struct dtx_step *s)
+{
+    return s->chunk < pipe->chunks - 1 || pipe->stage < pipe->stages - 1;
+}
+
+static enum dtx_status receive(struct dtx_pipe *pipe, struct lane *lane, const struct dtx_step *s,
+                               const struct dtx_tensor **out)
+{
+    int i = buffer_of(pipe, lane, s);
     *out = &lane->buffer[i];
-    if (!lane->comm)
-        return DTX_OK;
     /* The schedule was simulated with these buffers, so the message is among the posted ones. */
     if (DTX_MUTANT(receive_not_waited))
         return DTX_OK;
@@ -93,14 +118,14 @@ static enum dtx_status receive(struct dtx_pipe *pipe, struct lane *lane, int mic
     return DTX_OK;
 }
 
-static enum dtx_status consumed(struct dtx_pipe *pipe, struct lane *lane, int micro_batch)
+static enum dtx_status consumed(struct dtx_pipe *pipe, struct lane *lane, const struct dtx_step *s)
 {
-    lane->busy[buffer_of(lane, micro_batch)] = false;
+    lane->busy[buffer_of(pipe, lane, s)] = false;
     return post_receives(pipe, lane);
 }
 
 /* The next send buffer, once its last message was taken. */
-static enum dtx_status send_buffer(struct dtx_pipe *pipe, struct lane *lane, struct dtx_tensor **out)
+static enum dtx_status send_buffer(struct dtx_pipe *pipe, struct lane *lane, const struct dtx_tensor **out)
 {
     int i = lane->next % DTX_PIPE_BUFFERS;
     *out = &lane->buffer[i];
@@ -113,8 +138,6 @@ static enum dtx_status send_buffer(struct dtx_pipe *pipe, struct lane *lane, str
 
 static enum dtx_status send(struct dtx_pipe *pipe, struct lane *lane)
 {
-    if (!lane->comm)
-        return DTX_OK;
     int i = lane->next++ % DTX_PIPE_BUFFERS;
     DTX_TRY(pipe->ctx, dtx_comm_send_start(lane->comm, pipe->queue, &lane->buffer[i], lane->peer, &lane->request[i]));
     lane->busy[i] = true;
@@ -123,46 +146,65 @@ static enum dtx_status send(struct dtx_pipe *pipe, struct lane *lane)
 
 static enum dtx_status finish_sends(struct dtx_pipe *pipe, struct lane *lane)
 {
-    struct dtx_tensor *unused;
+    const struct dtx_tensor *unused;
     for (int i = 0; i < DTX_PIPE_BUFFERS; i++, lane->next++)
         DTX_TRY(pipe->ctx, send_buffer(pipe, lane, &unused));
     return DTX_OK;
 }
 
-static enum dtx_status forward(struct dtx_pipe *pipe, const struct dtx_pipe_stage *stage, int micro_batch, int slot)
+typedef enum dtx_status (*stage_step)(void *self, const struct dtx_step *step, const struct dtx_tensor *in,
+                                      const struct dtx_tensor *out);
+
+/* Receives, computes, sends; a lane is NULL where the model begins or ends. */
+static enum dtx_status do_step(struct dtx_pipe *pipe, void *self, stage_step compute, const struct dtx_step *s,
+                               struct lane *from, struct lane *to)
 {
-    struct dtx_tensor *in, *out;
-    DTX_TRY(pipe->ctx, receive(pipe, &pipe->in, micro_batch, &in));
-    DTX_TRY(pipe->ctx, send_buffer(pipe, &pipe->out, &out));
-    DTX_TRY(pipe->ctx, stage->forward(stage->self, micro_batch, slot, in, out));
-    DTX_TRY(pipe->ctx, send(pipe, &pipe->out));
-    return consumed(pipe, &pipe->in, micro_batch);
+    const struct dtx_tensor *in = &pipe->absent, *out = &pipe->absent;
+    if (from)
+        DTX_TRY(pipe->ctx, receive(pipe, from, s, &in));
+    if (to)
+        DTX_TRY(pipe->ctx, send_buffer(pipe, to, &out));
+    DTX_TRY(pipe->ctx, compute(self, s, in, out));
+    if (to)
+        DTX_TRY(pipe->ctx, send(pipe, to));
+    return from ? consumed(pipe, from, s) : DTX_OK;
 }
 
-static enum dtx_status backward(struct dtx_pipe *pipe, const struct dtx_pipe_stage *stage, int micro_batch, int slot)
+static enum dtx_status forward(struct dtx_pipe *pipe, const struct dtx_pipe_stage *stage, const struct dtx_step *s)
 {
-    struct dtx_tensor *dout, *din;
-    DTX_TRY(pipe->ctx, receive(pipe, &pipe->dout, micro_batch, &dout));
-    DTX_TRY(pipe->ctx, send_buffer(pipe, &pipe->din, &din));
-    DTX_TRY(pipe->ctx, stage->backward(stage->self, micro_batch, slot, dout, din));
-    DTX_TRY(pipe->ctx, send(pipe, &pipe->din));
-    return consumed(pipe, &pipe->dout, micro_batch);
+    return do_step(pipe, stage->self, stage->forward, s, part_before(pipe, s) ? &pipe->in : NULL,
+                   part_after(pipe, s) ? &pipe->out : NULL);
+}
+
+static enum dtx_status backward(struct dtx_pipe *pipe, const struct dtx_pipe_stage *stage, const struct dtx_step *s)
+{
+    return do_step(pipe, stage->self, s->kind == DTX_STEP_BACKWARD ? stage->backward : stage->backward_input, s,
+                   part_after(pipe, s) ? &pipe->dout : NULL, part_before(pipe, s) ? &pipe->din : NULL);
+}
+
+/* Messages that come in: one per unit that has a part before it (after it). */
+static int messages(const struct dtx_pipe *pipe, int micro_batches, bool at_end)
+{
+    return micro_batches * (pipe->chunks - at_end);
 }
 
 enum dtx_status dtx_pipe_run(struct dtx_pipe *pipe, const struct dtx_pipe_stage *stage)
 {
-    reset_lane(&pipe->in, pipe->micro_batches, pipe->forward_index);
-    reset_lane(&pipe->dout, pipe->micro_batches, pipe->backward_index);
-    reset_lane(&pipe->out, pipe->micro_batches, NULL);
-    reset_lane(&pipe->din, pipe->micro_batches, NULL);
+    bool first = pipe->stage == 0, last = pipe->stage == pipe->stages - 1;
+    reset_lane(&pipe->in, messages(pipe, pipe->micro_batches, first), pipe->forward_index);
+    reset_lane(&pipe->dout, messages(pipe, pipe->micro_batches, last), pipe->backward_index);
+    reset_lane(&pipe->out, 0, NULL);
+    reset_lane(&pipe->din, 0, NULL);
     DTX_TRY(pipe->ctx, post_receives(pipe, &pipe->in));
     DTX_TRY(pipe->ctx, post_receives(pipe, &pipe->dout));
     for (int i = 0; i < pipe->n_steps; i++) {
         const struct dtx_step *s = &pipe->steps[i];
         if (s->kind == DTX_STEP_FORWARD)
-            DTX_TRY(pipe->ctx, forward(pipe, stage, s->micro_batch, s->slot));
+            DTX_TRY(pipe->ctx, forward(pipe, stage, s));
+        else if (s->kind == DTX_STEP_BACKWARD_WEIGHT)
+            DTX_TRY(pipe->ctx, stage->backward_weight(stage->self, s));
         else
-            DTX_TRY(pipe->ctx, backward(pipe, stage, s->micro_batch, s->slot));
+            DTX_TRY(pipe->ctx, backward(pipe, stage, s));
     }
     DTX_TRY(pipe->ctx, finish_sends(pipe, &pipe->out));
     return finish_sends(pipe, &pipe->din);
@@ -170,74 +212,104 @@ enum dtx_status dtx_pipe_run(struct dtx_pipe *pipe, const struct dtx_pipe_stage 
 
 enum dtx_status dtx_pipe_run_forward(struct dtx_pipe *pipe, const struct dtx_pipe_stage *stage, int micro_batches)
 {
-    reset_lane(&pipe->in, micro_batches, NULL);
-    reset_lane(&pipe->out, micro_batches, NULL);
+    reset_lane(&pipe->in, messages(pipe, micro_batches, pipe->stage == 0), NULL);
+    reset_lane(&pipe->out, 0, NULL);
     DTX_TRY(pipe->ctx, post_receives(pipe, &pipe->in));
-    for (int m = 0; m < micro_batches; m++)
-        DTX_TRY(pipe->ctx, forward(pipe, stage, m, 0));
+    for (int group = 0; group < micro_batches; group += pipe->stages)
+        for (int c = 0; c < pipe->chunks; c++)
+            for (int m = group; m < group + pipe->stages && m < micro_batches; m++) {
+                struct dtx_step s = {.kind = DTX_STEP_FORWARD, .micro_batch = m, .chunk = c};
+                DTX_TRY(pipe->ctx, forward(pipe, stage, &s));
+            }
     return finish_sends(pipe, &pipe->out);
 }
 
-/* The place of each micro-batch among the messages that stage `sender` makes in one direction. */
-static enum dtx_status number_messages(struct dtx_pipe *pipe, const struct dtx_schedule *schedule, int sender,
-                                       int stages, enum dtx_step_kind kind, int **out)
+/* The unit that a message of `sender` is for: the same micro-batch in the part after it, or before it. −1: none. */
+static int receiving_unit(const struct dtx_pipe *pipe, int sender, const struct dtx_step *s, bool is_forward)
+{
+    int part = s->chunk * pipe->stages + sender + (is_forward ? 1 : -1);
+    if (part < 0 || part >= pipe->stages * pipe->chunks)
+        return -1;
+    int chunk = DTX_MUTANT(chunk_message_mixed_up) ? pipe->chunks - 1 - part / pipe->stages : part / pipe->stages;
+    return chunk * pipe->micro_batches + s->micro_batch;
+}
+
+/* The place of each unit of this stage among the messages that its neighbour makes in one direction. */
+static enum dtx_status number_messages(struct dtx_pipe *pipe, const struct dtx_schedule *schedule, bool is_forward,
+                                       int **out)
 {
     void *index = NULL, *steps = NULL;
-    DTX_TRY(pipe->ctx, dtx_mem_alloc(pipe->ctx, pipe->micro_batches, sizeof(int), &index));
+    int sender = (pipe->stage + (is_forward ? pipe->stages - 1 : 1)) % pipe->stages;
+    DTX_TRY(pipe->ctx, dtx_mem_alloc(pipe->ctx, (int64_t)pipe->chunks * pipe->micro_batches, sizeof(int), &index));
     *out = index;
-    if (sender < 0 || sender >= stages)
-        return DTX_OK;
-    int n = schedule->steps(sender, stages, pipe->micro_batches, 1, NULL), k = 0;
+    int n = schedule->steps(sender, pipe->stages, pipe->micro_batches, pipe->chunks, NULL), k = 0;
     DTX_TRY(pipe->ctx, dtx_mem_alloc(pipe->ctx, n, sizeof(struct dtx_step), &steps));
-    n = schedule->steps(sender, stages, pipe->micro_batches, 1, steps);
+    n = schedule->steps(sender, pipe->stages, pipe->micro_batches, pipe->chunks, steps);
     for (int i = 0; i < n; i++) {
         const struct dtx_step *s = (struct dtx_step *)steps + i;
-        if (s->kind == kind)
-            (*out)[s->micro_batch] = k++;
+        if (s->kind == DTX_STEP_BACKWARD_WEIGHT || (s->kind == DTX_STEP_FORWARD) != is_forward)
+            continue;
+        int unit = receiving_unit(pipe, sender, s, is_forward);
+        if (unit >= 0)
+            (*out)[unit] = k++;
     }
     dtx_mem_free(steps);
     return DTX_OK;
 }
 
-static enum dtx_status make_steps(struct dtx_pipe *pipe, const struct dtx_schedule *schedule, int stage, int stages)
+static enum dtx_status make_steps(struct dtx_pipe *pipe, const struct dtx_schedule *schedule)
 {
     void *steps = NULL;
-    int n = schedule->steps(stage, stages, pipe->micro_batches, 1, NULL);
+    int n = schedule->steps(pipe->stage, pipe->stages, pipe->micro_batches, pipe->chunks, NULL);
     DTX_TRY(pipe->ctx, dtx_mem_alloc(pipe->ctx, n, sizeof(struct dtx_step), &steps));
     pipe->steps = steps;
-    pipe->n_steps = schedule->steps(stage, stages, pipe->micro_batches, 1, pipe->steps);
-    pipe->slots = schedule->peak(stage, stages, pipe->micro_batches, 1);
-    for (int i = 0; i < n; i++)
-        if (pipe->steps[i].kind != DTX_STEP_FORWARD && pipe->steps[i].kind != DTX_STEP_BACKWARD)
-            return dtx_fail(pipe->ctx, DTX_E_UNSUPPORTED,
-                            "schedule %s splits the backward pass, which the pipe does not do yet", schedule->name);
-    DTX_TRY(pipe->ctx, number_messages(pipe, schedule, stage - 1, stages, DTX_STEP_FORWARD, &pipe->forward_index));
-    return number_messages(pipe, schedule, stage + 1, stages, DTX_STEP_BACKWARD, &pipe->backward_index);
+    pipe->n_steps = schedule->steps(pipe->stage, pipe->stages, pipe->micro_batches, pipe->chunks, pipe->steps);
+    pipe->slots = schedule->peak(pipe->stage, pipe->stages, pipe->micro_batches, pipe->chunks);
+    pipe->kept = dtx_schedule_kept(schedule, pipe->stage, pipe->stages, pipe->micro_batches, pipe->chunks);
+    DTX_TRY(pipe->ctx, number_messages(pipe, schedule, true, &pipe->forward_index));
+    return number_messages(pipe, schedule, false, &pipe->backward_index);
 }
 
 static enum dtx_status make_lanes(struct dtx_pipe *pipe, const struct dtx_mesh *mesh, const struct dtx_tensor *boundary)
 {
-    bool swapped = DTX_MUTANT(channels_swapped) && mesh->forward_out;
-    DTX_TRY(pipe->ctx, make_lane(pipe, mesh->forward_in, boundary, &pipe->in));
-    DTX_TRY(pipe->ctx, make_lane(pipe, swapped ? mesh->backward_in : mesh->forward_out, boundary, &pipe->out));
-    DTX_TRY(pipe->ctx, make_lane(pipe, mesh->backward_out, boundary, &pipe->din));
-    return make_lane(pipe, swapped ? mesh->forward_out : mesh->backward_in, boundary, &pipe->dout);
+    bool swapped = DTX_MUTANT(channels_swapped) && mesh->forward_out, first = pipe->stage == 0;
+    bool last = pipe->stage == pipe->stages - 1;
+    struct dtx_comm *wrap_forward = pipe->chunks > 1 ? mesh->wrap_forward : NULL;
+    struct dtx_comm *wrap_backward = pipe->chunks > 1 ? mesh->wrap_backward : NULL;
+    struct dtx_comm *out = last ? wrap_forward : mesh->forward_out, *dout = last ? wrap_backward : mesh->backward_in;
+    DTX_TRY(pipe->ctx, make_lane(pipe, first ? wrap_forward : mesh->forward_in, boundary, &pipe->in));
+    DTX_TRY(pipe->ctx, make_lane(pipe, swapped ? dout : out, boundary, &pipe->out));
+    DTX_TRY(pipe->ctx, make_lane(pipe, first ? wrap_backward : mesh->backward_out, boundary, &pipe->din));
+    return make_lane(pipe, swapped ? out : dout, boundary, &pipe->dout);
+}
+
+static enum dtx_status check_arguments(struct dtx_ctx *ctx, const struct dtx_schedule *schedule, int stages,
+                                       int micro_batches, int chunks)
+{
+    double bubble;
+    if (stages == 1 && chunks > 1)
+        return dtx_fail(ctx, DTX_E_RANGE, "%d chunks on one pipeline stage: chunks need at least 2 stages", chunks);
+    return dtx_schedule_simulate(ctx, schedule, stages, micro_batches, chunks, &bubble);
 }
 
 enum dtx_status dtx_pipe_create(struct dtx_ctx *ctx, const struct dtx_mesh *mesh, struct dtx_queue *queue,
-                                const struct dtx_schedule *schedule, int micro_batches,
+                                const struct dtx_schedule *schedule, int micro_batches, int chunks,
                                 const struct dtx_tensor *boundary, struct dtx_pipe **out)
 {
-    int stages = mesh->size[DTX_AXIS_PP], stage = mesh->rank[DTX_AXIS_PP];
-    double bubble;
-    DTX_TRY(ctx, dtx_schedule_simulate(ctx, schedule, stages, micro_batches, 1, &bubble));
+    int stages = mesh->size[DTX_AXIS_PP];
+    DTX_TRY(ctx, check_arguments(ctx, schedule, stages, micro_batches, chunks));
     void *p = NULL;
     DTX_TRY(ctx, dtx_mem_alloc(ctx, 1, sizeof(struct dtx_pipe), &p));
     struct dtx_pipe *pipe = p;
     pipe->ctx = ctx;
     pipe->queue = queue;
+    pipe->stage = mesh->rank[DTX_AXIS_PP];
+    pipe->stages = stages;
     pipe->micro_batches = micro_batches;
-    enum dtx_status status = make_steps(pipe, schedule, stage, stages);
+    pipe->chunks = chunks;
+    pipe->absent = *boundary;
+    pipe->absent.data = NULL;
+    enum dtx_status status = make_steps(pipe, schedule);
     if (status == DTX_OK)
         status = make_lanes(pipe, mesh, boundary);
     if (status != DTX_OK) {
@@ -251,6 +323,11 @@ enum dtx_status dtx_pipe_create(struct dtx_ctx *ctx, const struct dtx_mesh *mesh
 int dtx_pipe_slots(const struct dtx_pipe *pipe)
 {
     return pipe->slots;
+}
+
+int dtx_pipe_kept(const struct dtx_pipe *pipe)
+{
+    return pipe->kept;
 }
 
 void dtx_pipe_free(struct dtx_pipe *pipe)

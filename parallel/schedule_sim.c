@@ -2,6 +2,7 @@
  * Checks a schedule and plays it: all stages' lists, without MPI and without tensors, under the rules of pipe.c.
  * First every stage's list by itself (order, slots, each step once), then all together on a clock.
  */
+#include <math.h>
 #include <stdio.h>
 
 #include "kernels/base/mem.h"
@@ -18,6 +19,7 @@ struct channel {
     double *sent;     /* [k] the sender started it */
     double *consumed; /* [k] the receiving step ended: its buffer is free */
     double *posted;   /* [k] the receive was posted: in order, as soon as a buffer is free */
+    int next;         /* receive to post */
 };
 
 struct sim {
@@ -74,12 +76,40 @@ static enum dtx_status list_fault(const struct sim *sim, int stage, const char *
 /* What one stage has done with a unit so far. */
 struct done {
     bool forward, input, weight;
-    int slot;
+    int slot, keep;
 };
 
-/* Order, repetition and slot of one step, given what came before it. holder[slot]: unit alive there, −1 free. */
-static enum dtx_status check_step(struct sim *sim, int stage, int i, struct done *done, int *holder, int peak)
+/* The slots of a stage: how many, and the unit alive in each (−1: free). */
+struct slots {
+    int n, *holder;
+};
+
+/* A gradient slot is taken by the input part of a split backward and freed by the weight part. */
+static enum dtx_status check_keep(struct sim *sim, int stage, int i, struct done *d, struct slots *keep)
 {
+    const struct dtx_step *s = &sim->stage[stage].steps[i];
+    if (s->kind == DTX_STEP_BACKWARD)
+        return DTX_OK;
+    if (s->keep < 0 || s->keep >= keep->n)
+        return fault(sim, stage, i, "the gradient slot is beyond the promised number");
+    if (s->kind == DTX_STEP_BACKWARD_INPUT) {
+        if (keep->holder[s->keep] >= 0)
+            return fault(sim, stage, i, "the gradient slot is in use");
+        keep->holder[s->keep] = unit(sim, s);
+        d->keep = s->keep;
+        return DTX_OK;
+    }
+    if (d->keep != s->keep)
+        return fault(sim, stage, i, "not the gradient slot of its input part");
+    keep->holder[s->keep] = -1;
+    return DTX_OK;
+}
+
+/* Order, repetition and slots of one step, given what came before it. */
+static enum dtx_status check_step(struct sim *sim, int stage, int i, struct done *done, struct slots *slots,
+                                  struct slots *keep)
+{
+    int peak = slots->n, *holder = slots->holder;
     const struct dtx_step *s = &sim->stage[stage].steps[i];
     if (s->kind > DTX_STEP_BACKWARD_WEIGHT || s->micro_batch < 0 || s->micro_batch >= sim->micro_batches ||
         s->chunk < 0 || s->chunk >= sim->chunks)
@@ -104,37 +134,48 @@ static enum dtx_status check_step(struct sim *sim, int stage, int i, struct done
         return fault(sim, stage, i, "weight gradient before the input gradient");
     if (d->slot != s->slot)
         return fault(sim, stage, i, "not the slot of its forward");
+    /* The input part adds gradients too: of gains, λ and the head. */
+    const struct done *before = s->micro_batch > 0 ? d - 1 : NULL;
+    if (before && (!before->input || (gives_weight_gradient(s->kind) && !before->weight)))
+        return fault(sim, stage, i, "backward out of order: weight gradients are added in ascending micro-batch order");
+    DTX_TRY(sim->ctx, check_keep(sim, stage, i, d, keep));
     d->input = true;
     if (!gives_weight_gradient(s->kind))
         return DTX_OK;
-    if (s->micro_batch > 0 && !done[unit(sim, s) - 1].weight)
-        return fault(sim, stage, i, "backward out of order: weight gradients are added in ascending micro-batch order");
     d->weight = true;
     holder[s->slot] = -1;
     return DTX_OK;
 }
 
-static enum dtx_status check_stage(struct sim *sim, int stage, struct done *done, int *holder, int peak)
+/* A promise that no step needs would waste memory. */
+static enum dtx_status check_used(struct sim *sim, int stage, const char *what, int promised, int used)
+{
+    if (used == promised)
+        return DTX_OK;
+    return dtx_fail(sim->ctx, DTX_E_INTERNAL,
+                    "schedule %s, %d stages, %d micro-batches: stage %d promises a peak of %d %s and uses %d",
+                    sim->schedule->name, sim->stages, sim->micro_batches, stage, promised, what, used);
+}
+
+static enum dtx_status check_stage(struct sim *sim, int stage, struct done *done, struct slots *slots,
+                                   struct slots *keep)
 {
     for (int i = 0; i < sim->units; i++)
         done[i] = (struct done){0};
-    for (int i = 0; i < peak; i++)
-        holder[i] = -1;
-    int used = 0;
+    int used = 0, kept = 0;
     for (int i = 0; i < sim->stage[stage].n; i++) {
-        DTX_TRY(sim->ctx, check_step(sim, stage, i, done, holder, peak));
-        if (sim->stage[stage].steps[i].slot >= used)
-            used = sim->stage[stage].steps[i].slot + 1;
+        const struct dtx_step *s = &sim->stage[stage].steps[i];
+        DTX_TRY(sim->ctx, check_step(sim, stage, i, done, slots, keep));
+        used = s->slot >= used ? s->slot + 1 : used;
+        if (s->kind == DTX_STEP_BACKWARD_INPUT)
+            kept = s->keep >= kept ? s->keep + 1 : kept;
     }
     for (int u = 0; u < sim->units; u++)
         if (!done[u].forward || !done[u].weight)
             return list_fault(sim, stage, done[u].forward ? "a backward is missing" : "a forward is missing",
                               u / sim->micro_batches, u % sim->micro_batches);
-    if (used != peak)
-        return dtx_fail(sim->ctx, DTX_E_INTERNAL,
-                        "schedule %s, %d stages, %d micro-batches: stage %d promises a peak of %d slots and uses %d",
-                        sim->schedule->name, sim->stages, sim->micro_batches, stage, peak, used);
-    return DTX_OK;
+    DTX_TRY(sim->ctx, check_used(sim, stage, "slots", slots->n, used));
+    return check_used(sim, stage, "gradient slots", keep->n, kept);
 }
 
 /* The stage and unit that a step's result goes to; false when it goes nowhere. Chunk c of stage s is the model's part
@@ -185,7 +226,8 @@ static void number_messages(struct sim *sim)
 /* Posts the receives that have a buffer by now. */
 static void post_receives(struct channel *c, int units)
 {
-    for (int k = 0; k < units; k++) {
+    for (; c->next < units; c->next++) {
+        int k = c->next;
         double free = k < DTX_PIPE_BUFFERS ? 0 : c->consumed[k - DTX_PIPE_BUFFERS];
         if (free < 0)
             return;
@@ -350,24 +392,54 @@ static void free_sim(struct sim *sim)
     dtx_mem_free(sim->sent_backward);
 }
 
+/* n free slots. */
+static enum dtx_status make_slots(struct sim *sim, int n, struct slots *out)
+{
+    out->n = n;
+    DTX_TRY(sim->ctx, array(sim, n, sizeof *out->holder, &out->holder));
+    for (int i = 0; i < n; i++)
+        out->holder[i] = -1;
+    return DTX_OK;
+}
+
+static enum dtx_status check_promises(struct sim *sim, int stage, struct done *done)
+{
+    struct slots slots = {0}, keep = {0};
+    int peak = sim->schedule->peak(stage, sim->stages, sim->micro_batches, sim->chunks);
+    if (peak < 1)
+        return list_fault(sim, stage, "the promised peak is below one slot", 0, 0);
+    enum dtx_status status = make_slots(sim, peak, &slots);
+    if (status == DTX_OK)
+        status = make_slots(sim, dtx_schedule_kept(sim->schedule, stage, sim->stages, sim->micro_batches, sim->chunks),
+                            &keep);
+    if (status == DTX_OK)
+        status = check_stage(sim, stage, done, &slots, &keep);
+    dtx_mem_free(slots.holder);
+    dtx_mem_free(keep.holder);
+    return status;
+}
+
 static enum dtx_status check_stages(struct sim *sim)
 {
     struct done *done;
     DTX_TRY(sim->ctx, array(sim, sim->units, sizeof *done, &done));
     enum dtx_status status = DTX_OK;
-    for (int stage = 0; stage < sim->stages && status == DTX_OK; stage++) {
-        int peak = sim->schedule->peak(stage, sim->stages, sim->micro_batches, sim->chunks);
-        if (peak < 1)
-            status = list_fault(sim, stage, "the promised peak is below one slot", 0, 0);
-        int *holder = NULL;
-        if (status == DTX_OK)
-            status = array(sim, peak, sizeof *holder, &holder);
-        if (status == DTX_OK)
-            status = check_stage(sim, stage, done, holder, peak);
-        dtx_mem_free(holder);
-    }
+    for (int stage = 0; stage < sim->stages && status == DTX_OK; stage++)
+        status = check_promises(sim, stage, done);
     dtx_mem_free(done);
     return status;
+}
+
+static enum dtx_status check_bubble(const struct sim *sim, double bubble)
+{
+    if (!sim->schedule->bubble)
+        return DTX_OK;
+    double promised = sim->schedule->bubble(sim->stages, sim->micro_batches, sim->chunks);
+    if (fabs(bubble - promised) <= 1e-9)
+        return DTX_OK;
+    return dtx_fail(sim->ctx, DTX_E_INTERNAL,
+                    "schedule %s, %d stages, %d micro-batches, %d chunks: promises a bubble of %.6f and has %.6f",
+                    sim->schedule->name, sim->stages, sim->micro_batches, sim->chunks, promised, bubble);
 }
 
 enum dtx_status dtx_schedule_simulate(struct dtx_ctx *ctx, const struct dtx_schedule *schedule, int stages,
@@ -376,6 +448,11 @@ enum dtx_status dtx_schedule_simulate(struct dtx_ctx *ctx, const struct dtx_sche
     if (stages < 1 || micro_batches < 1 || chunks < 1 || chunks > schedule->max_chunks)
         return dtx_fail(ctx, DTX_E_RANGE, "schedule %s: %d stages, %d micro-batches, %d chunks (at most %d)",
                         schedule->name, stages, micro_batches, chunks, schedule->max_chunks);
+    int multiple = dtx_schedule_multiple(schedule, stages, chunks);
+    if (micro_batches % multiple)
+        return dtx_fail(ctx, DTX_E_RANGE,
+                        "schedule %s with %d chunks needs micro-batches in multiples of the %d stages, not %d",
+                        schedule->name, chunks, multiple, micro_batches);
     struct sim sim = {.ctx = ctx,
                       .schedule = schedule,
                       .stages = stages,
@@ -390,6 +467,8 @@ enum dtx_status dtx_schedule_simulate(struct dtx_ctx *ctx, const struct dtx_sche
         number_messages(&sim);
         status = play(&sim, &idle);
     }
+    if (status == DTX_OK)
+        status = check_bubble(&sim, idle);
     free_sim(&sim);
     if (status == DTX_OK)
         *bubble = idle;

@@ -62,8 +62,8 @@ static int saved(const struct dtx_layer *layer, struct dtx_saved out[DTX_MAX_SAV
     out[S_DQ] = (struct dtx_saved){"dq", act, n, q, DTX_SAVED_GRADIENT};
     out[S_DK] = (struct dtx_saved){"dk", act, n, k, DTX_SAVED_GRADIENT};
     out[S_DV] = (struct dtx_saved){"dv", act, n, v, DTX_SAVED_GRADIENT};
-    out[S_DCORE] = (struct dtx_saved){"dcore", act, n, y, DTX_SAVED_GRADIENT};
-    out[S_DXN] = (struct dtx_saved){"dxn", act, held, width, DTX_SAVED_GRADIENT};
+    out[S_DCORE] = (struct dtx_saved){"dcore", act, n, y, DTX_SAVED_SCRATCH};
+    out[S_DXN] = (struct dtx_saved){"dxn", act, held, width, DTX_SAVED_SCRATCH};
     return S_OWN + env->model->attention->saved(layer, out + S_OWN);
 }
 

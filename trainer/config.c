@@ -1,6 +1,8 @@
 #include "trainer/config.h"
 
+#include <limits.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -9,6 +11,7 @@
 #include "trainer/attn.h"
 #include "trainer/lr.h"
 #include "trainer/optim.h"
+#include "trainer/split.h"
 
 /* "|a|b|c": the variants of this build, from the folders' lists. The range of an option begins behind the first bar. */
 #define DTX_VARIANT(name) "|" #name
@@ -40,12 +43,12 @@ const struct dtx_opt_row dtx_train_options[] = {
     {"model.subnorm", DTX_OPT_CHOICE, "affine", "affine|plain|none", FIXED, "norm over each differential head"},
     {"model.lambda_init", DTX_OPT_TEXT, "depth", NULL, FIXED,
      "λ_init: 'depth' (0.8 - 0.6 exp(-0.3 layer)) or a number"},
-    {"train.length", DTX_OPT_INT, "256", "1..16777216", FREE, "tokens in a sequence"},
+    {"train.length", DTX_OPT_INT, "256", "1..16777216", FIXED, "tokens in a sequence"},
     {"train.batch", DTX_OPT_INT, "16", "1..1000000000", FREE, "sequences in a step, over all data ranks"},
     {"train.micro_batch", DTX_OPT_INT, "0", "0..1000000", FREE,
      "sequences in one forward pass; 0: chosen (1, or more without pipeline)"},
     {"train.steps", DTX_OPT_INT, "100", "0..", FREE, "optimizer steps of the whole run"},
-    {"train.until", DTX_OPT_INT, "0", "0..", FREE,
+    {"train.until", DTX_OPT_INT, "0", "0..", DTX_OPT_CALL,
      "stop after this step, with everything saved; 0: go on to train.steps"},
     {"train.dtype", DTX_OPT_CHOICE, "f32", "f32|bf16|f64", FIXED,
      "activations; masters and sums are fp32 (f64: for tests)"},
@@ -62,7 +65,7 @@ const struct dtx_opt_row dtx_train_options[] = {
     {"lr.schedule", DTX_OPT_CHOICE, "linear", DTX_LR_CHOICES, FREE, "learning rate after the warm-up"},
     {"lr.peak", DTX_OPT_REAL, "1e-3", "0..", FREE, "highest learning rate"},
     {"lr.min", DTX_OPT_REAL, "1e-5", "0..", FREE, "learning rate of the last step"},
-    {"lr.warmup", DTX_OPT_INT, "10", "0..", FREE, "steps from 0 to the peak"},
+    {"lr.warmup", DTX_OPT_INT, "0", "0..", FREE, "steps from 0 to the peak"},
     {"lr.decay_steps", DTX_OPT_INT, "0", "0..", FREE, "wsd: steps of the final decay; 0: a tenth of the run"},
     {"parallel.tp", DTX_OPT_INT, "1", "1..100000", FREE, "tensor ranks: heads, ffn columns and vocabulary are split"},
     {"parallel.pp", DTX_OPT_INT, "1", "1..100000", FREE, "pipeline stages"},
@@ -73,6 +76,11 @@ const struct dtx_opt_row dtx_train_options[] = {
     {"parallel.zero", DTX_OPT_INT, "1", "0..1", FREE,
      "1: each data rank keeps its share of masters and optimizer states; same bits"},
     {"parallel.bucket_bytes", DTX_OPT_INT, "67108864", "4096..", FREE, "gradients summed over the data ranks at once"},
+    {"parallel.chunks", DTX_OPT_INT, "1", "1..1000", FREE, "parts of the model on each pipeline stage (interleaved)"},
+    {"parallel.layout", DTX_OPT_TEXT, "", NULL, FREE,
+     "blocks of each part, pp × chunks numbers: '3,5,4,4'; default: balanced"},
+    {"parallel.balance", DTX_OPT_CHOICE, "even", "even|flops", FREE,
+     "parts have as many blocks, or as many FLOPs with the head counted"},
     {"data.train", DTX_OPT_TEXT, "", NULL, FREE, "token files: prefixes of .bin/.idx pairs, separated by commas"},
     {"data.heldout", DTX_OPT_REAL, "0.02", "0..0.9", FIXED,
      "share of each source's documents, the last ones, kept for evaluation"},
@@ -84,8 +92,10 @@ const struct dtx_opt_row dtx_train_options[] = {
     {"eval.samples", DTX_OPT_INT, "64", "0..", FREE, "held-out sequences of an evaluation; 0: none"},
     {"checkpoint.every", DTX_OPT_INT, "100", "0..", FREE, "steps between checkpoints; 0: only at the end"},
     {"checkpoint.keep", DTX_OPT_INT, "3", "0..", FREE, "newest checkpoints kept; 0: all"},
-    {"checkpoint.dir", DTX_OPT_TEXT, "", NULL, FREE, "folder of the checkpoints; default: RUN/checkpoints"},
-    {"run.dir", DTX_OPT_TEXT, "run", NULL, FREE, "folder of the run: configuration, metrics, status, checkpoints"},
+    {"checkpoint.max_shards", DTX_OPT_INT, "256", "1..256", FREE, "most shard files of a checkpoint"},
+    {"checkpoint.dir", DTX_OPT_TEXT, "", NULL, DTX_OPT_CALL, "folder of the checkpoints; default: RUN/checkpoints"},
+    {"run.dir", DTX_OPT_TEXT, "run", NULL, DTX_OPT_CALL,
+     "folder of the run: configuration, metrics, status, checkpoints"},
     {"device", DTX_OPT_CHOICE, "auto", "auto|cpu", FREE, "where to compute"},
     {"cpu.threads", DTX_OPT_INT, "0", "0..4096", FREE,
      "threads of each rank; 0: the allowed cores shared by the node's ranks"},
@@ -137,6 +147,14 @@ static void check_model(struct dtx_opt *opt, struct dtx_model_config *m)
         return;
     }
     int64_t maps = m->attention->softmax_heads;
+    if (m->head_dim == 0 && m->width % (2 * maps * m->heads)) {
+        int64_t unit = 2 * maps * m->heads;
+        dtx_opt_fault(opt,
+                      "model.width %lld cannot be cut into %lld heads of %s even width; widths that fit: %lld, %lld",
+                      (long long)m->width, (long long)m->heads, maps == 2 ? "two maps of" : "an",
+                      (long long)dtx_max64(unit, m->width / unit * unit), (long long)((m->width / unit + 1) * unit));
+        return;
+    }
     if (m->head_dim == 0)
         m->head_dim = m->width / (maps * m->heads);
     if (m->head_dim * maps * m->heads != m->width)
@@ -148,6 +166,20 @@ static void check_model(struct dtx_opt *opt, struct dtx_model_config *m)
     if (m->heads % m->kv_heads)
         dtx_opt_fault(opt, "model.heads %lld is not a multiple of model.kv_heads %lld", (long long)m->heads,
                       (long long)m->kv_heads);
+}
+
+/* What was derived becomes the option's value, so that a checkpoint names the shape and not the rule. */
+static void store_resolved(struct dtx_opt *opt, const struct dtx_model_config *m)
+{
+    const struct {
+        const char *key;
+        int64_t value;
+    } derived[] = {{"model.kv_heads", m->kv_heads}, {"model.head_dim", m->head_dim}, {"model.ffn", m->ffn}};
+    for (size_t i = 0; i < sizeof derived / sizeof *derived; i++) {
+        char text[32];
+        snprintf(text, sizeof text, "%lld", (long long)derived[i].value);
+        dtx_opt_set(opt, derived[i].key, text, DTX_OPT_FLAG, "derived");
+    }
 }
 
 /* "1, 2, 4": the divisors of both numbers. */
@@ -185,15 +217,93 @@ static void read_mesh(struct dtx_opt *opt, int world, struct dtx_engine_config *
         dtx_opt_fault(opt, "parallel.tp %lld does not divide %lld heads and %lld key/value heads; what fits: %s",
                       (long long)tp, (long long)m->heads, (long long)m->kv_heads, fits);
     }
-    if (pp > m->layers)
-        dtx_opt_fault(opt, "parallel.pp %lld is more than the model's %lld layers; what fits: 1 to %lld", (long long)pp,
-                      (long long)m->layers, (long long)m->layers);
     c->mesh[DTX_AXIS_TP] = (int)tp;
     c->mesh[DTX_AXIS_PP] = (int)pp;
     c->mesh[DTX_AXIS_DP] = (int)dp;
     c->schedule = dtx_opt_text(opt, "parallel.schedule");
     c->zero = (int)dtx_opt_int(opt, "parallel.zero");
     c->bucket_bytes = dtx_opt_int(opt, "parallel.bucket_bytes");
+}
+
+/* Names of the schedules that take so many chunks: "interleaved". */
+static void fitting_schedules(int chunks, char *text, size_t bytes)
+{
+    int n;
+    const struct dtx_schedule *const *list = dtx_schedule_list(&n);
+    text[0] = '\0';
+    for (int i = 0; i < n; i++)
+        if (list[i]->max_chunks >= chunks) {
+            size_t used = strlen(text);
+            snprintf(text + used, bytes - used, "%s%s", used ? ", " : "", list[i]->name);
+        }
+}
+
+/* "2,2,1": the even layout. */
+static void even_layout(const struct dtx_model_config *m, int64_t parts, char *text, size_t bytes)
+{
+    int64_t each = m->layers / parts, more = m->layers % parts;
+    size_t used = 0;
+    for (int64_t p = 0; p < parts && used + 24 < bytes; p++)
+        used += (size_t)snprintf(text + used, bytes - used, "%s%lld", p ? "," : "", (long long)(each + (p < more)));
+    if (used + 24 >= bytes)
+        snprintf(text + used, bytes - used, ",…");
+}
+
+/* Chunks and the parts of the model. */
+static void read_split(struct dtx_opt *opt, struct dtx_engine_config *c)
+{
+    const struct dtx_model_config *m = &c->model;
+    const struct dtx_schedule *schedule = dtx_schedule_find(c->schedule);
+    int chunks = (int)dtx_opt_int(opt, "parallel.chunks"), pp = c->mesh[DTX_AXIS_PP];
+    int64_t parts = (int64_t)pp * chunks;
+    char fits[160];
+    c->split = (struct dtx_split){.chunks = chunks,
+                                  .layout = dtx_opt_text(opt, "parallel.layout"),
+                                  .by_flops = strcmp(dtx_opt_text(opt, "parallel.balance"), "flops") == 0};
+    if (chunks > 1 && pp == 1)
+        dtx_opt_fault(opt, "parallel.chunks %d needs a pipeline: parallel.pp of at least 2, or parallel.chunks 1",
+                      chunks);
+    else if (schedule && chunks > schedule->max_chunks) {
+        fitting_schedules(chunks, fits, sizeof fits);
+        dtx_opt_fault(opt,
+                      "parallel.schedule %s takes 1 chunk a stage, parallel.chunks is %d; what fits: schedule %s, or "
+                      "1 chunk",
+                      schedule->name, chunks, fits);
+    }
+    if (c->split.layout[0]) {
+        even_layout(m, parts, fits, sizeof fits);
+        if (parts > INT_MAX || !dtx_split_parse(c->split.layout, (int)parts, m->layers, NULL))
+            dtx_opt_fault(opt,
+                          "parallel.layout '%s' is not %lld numbers (parallel.pp × parallel.chunks) that add up to "
+                          "model.layers %lld, with 0 only at the first or the last; what fits: %s",
+                          c->split.layout, (long long)parts, (long long)m->layers, fits);
+    } else if (pp > m->layers)
+        dtx_opt_fault(opt, "parallel.pp %d is more than the model's %lld layers; what fits: 1 to %lld", pp,
+                      (long long)m->layers, (long long)m->layers);
+    else if (parts > m->layers)
+        dtx_opt_fault(opt,
+                      "parallel.pp %d × parallel.chunks %d is more than the model's %lld layers; what fits: 1 to %lld "
+                      "chunks",
+                      pp, chunks, (long long)m->layers, (long long)(m->layers / pp));
+}
+
+/* Micro-batches that the schedule does not take. */
+static void check_micro_batches(struct dtx_opt *opt, const struct dtx_engine_config *c)
+{
+    const struct dtx_schedule *schedule = dtx_schedule_find(c->schedule);
+    const struct dtx_batch_config *b = &c->batch;
+    int pp = c->mesh[DTX_AXIS_PP];
+    if (!schedule || pp == 1 || c->split.chunks > schedule->max_chunks)
+        return;
+    int multiple = dtx_schedule_multiple(schedule, pp, c->split.chunks), below = b->micro_batches / multiple;
+    long long each = (long long)multiple * b->micro_batch * c->mesh[DTX_AXIS_DP];
+    if (b->micro_batches % multiple)
+        dtx_opt_fault(
+            opt,
+            "parallel.schedule %s with %d chunks takes micro-batches in multiples of the %d stages, not %d; what "
+            "fits: train.batch %lld or %lld",
+            schedule->name, c->split.chunks, multiple, b->micro_batches, (below ? below : 1) * each,
+            ((below ? below : 1) + 1) * each);
 }
 
 static void read_batch(struct dtx_opt *opt, struct dtx_engine_config *c)
@@ -253,6 +363,10 @@ bool dtx_recompute_parse(const char *text, struct dtx_recompute_config *out)
 /* Contradictions between options of the run itself. */
 static void check_run(struct dtx_opt *opt)
 {
+    if (dtx_opt_real(opt, "optim.beta1") >= 1 || dtx_opt_real(opt, "optim.beta2") >= 1)
+        dtx_opt_fault(opt, "optim.beta1 and optim.beta2 must be below 1");
+    if (dtx_opt_real(opt, "optim.eps") <= 0)
+        dtx_opt_fault(opt, "optim.eps must be above 0: weights without gradient would become 0/0");
     int64_t warmup = dtx_opt_int(opt, "lr.warmup"), steps = dtx_opt_int(opt, "train.steps");
     if (warmup > 0 && warmup >= steps)
         dtx_opt_fault(opt, "lr.warmup %lld is not below train.steps %lld: the peak would never be left",
@@ -268,8 +382,11 @@ void dtx_engine_config_read(struct dtx_opt *opt, int world_size, struct dtx_engi
     memset(out, 0, sizeof *out);
     read_model(opt, &out->model);
     check_model(opt, &out->model);
+    store_resolved(opt, &out->model);
     read_mesh(opt, world_size, out);
+    read_split(opt, out);
     read_batch(opt, out);
+    check_micro_batches(opt, out);
     check_run(opt);
     const char *recompute = dtx_opt_text(opt, "train.recompute");
     if (!dtx_recompute_parse(recompute, &out->recompute))

@@ -21,6 +21,13 @@ struct dtx_model_config {
     double lambda_init; /* one constant for all layers; NaN: by depth, 0.8 − 0.6·exp(−0.3·layer) */
 };
 
+/* How the pipeline cuts the model (trainer/split.h). */
+struct dtx_split {
+    int chunks;         /* of each stage; 0 counts as 1 */
+    const char *layout; /* blocks of each part, "3,5,4,4"; NULL or "": balanced */
+    bool by_flops;      /* balance FLOPs with embedding and head, instead of blocks */
+};
+
 struct dtx_batch_config {
     int64_t length;       /* tokens a sequence */
     int64_t micro_batch;  /* sequences in one forward pass of one data rank */
@@ -54,6 +61,7 @@ struct dtx_engine_config {
     const char *schedule;
     int zero;             /* 1: masters and optimizer states cut over the data ranks */
     int64_t bucket_bytes; /* of gradients that are reduced together */
+    struct dtx_split split;
 };
 
 /* Rows of `dtx train`, ended by a NULL key. */

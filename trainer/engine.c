@@ -70,6 +70,7 @@ static enum dtx_status create_parts(struct dtx_engine *e, struct dtx_comm *world
                               .model = &e->config.model,
                               .recompute = c->recompute,
                               .sequence = c->sequence && e->mesh.size[DTX_AXIS_TP] > 1,
+                              .split = c->split,
                               .act = c->dtype,
                               .master = dtx_dtype_master(c->dtype),
                               .max_rows = rows_of(e),
@@ -87,8 +88,10 @@ static enum dtx_status create_parts(struct dtx_engine *e, struct dtx_comm *world
     DTX_TRY(ctx, dtx_grads_create(&e->params, &e->grads));
     DTX_TRY(ctx, allocate_batch(e));
     struct dtx_tensor boundary = dtx_tensor_2d(NULL, c->dtype, dtx_rows_held(&e->env, rows_of(e)), c->model.width);
-    DTX_TRY(ctx, dtx_pipe_create(ctx, &e->mesh, e->queue, schedule, c->batch.micro_batches, &boundary, &e->pipe));
-    DTX_TRY(ctx, dtx_model_allocate(e->model, dtx_pipe_slots(e->pipe)));
+    int chunks = c->split.chunks > 0 ? c->split.chunks : 1;
+    DTX_TRY(ctx,
+            dtx_pipe_create(ctx, &e->mesh, e->queue, schedule, c->batch.micro_batches, chunks, &boundary, &e->pipe));
+    DTX_TRY(ctx, dtx_model_allocate(e->model, dtx_pipe_slots(e->pipe), dtx_pipe_kept(e->pipe)));
     return dtx_params_init(&e->params, e->queue, (uint64_t)c->seed);
 }
 
@@ -160,22 +163,43 @@ static void select_micro_batch(struct dtx_engine *e, int micro_batch)
     env->first = 0;
 }
 
-static enum dtx_status stage_forward(void *self, int micro_batch, int slot, const struct dtx_tensor *in,
+static enum dtx_status stage_forward(void *self, const struct dtx_step *step, const struct dtx_tensor *in,
                                      const struct dtx_tensor *out)
 {
     struct dtx_engine *e = self;
-    select_micro_batch(e, micro_batch);
-    return dtx_model_forward(e->model, slot, in, out);
+    select_micro_batch(e, step->micro_batch);
+    return dtx_model_forward(e->model, step, in, out);
 }
 
-static enum dtx_status stage_backward(void *self, int micro_batch, int slot, const struct dtx_tensor *dout,
+/* Points the layers at the step's micro-batch. */
+static enum dtx_status begin_backward(struct dtx_engine *e, const struct dtx_step *step)
+{
+    select_micro_batch(e, step->micro_batch);
+    return DTX_MUTANT(scale_per_micro_batch) ? scale_by_micro_batch(e, e->env.targets.data) : DTX_OK;
+}
+
+static enum dtx_status stage_backward(void *self, const struct dtx_step *step, const struct dtx_tensor *dout,
                                       const struct dtx_tensor *din)
 {
     struct dtx_engine *e = self;
-    select_micro_batch(e, micro_batch);
-    if (DTX_MUTANT(scale_per_micro_batch))
-        DTX_TRY(e->ctx, scale_by_micro_batch(e, e->env.targets.data));
-    return dtx_model_backward(e->model, slot, dout, din);
+    DTX_TRY(e->ctx, begin_backward(e, step));
+    return dtx_model_backward(e->model, step, dout, din);
+}
+
+static enum dtx_status stage_backward_input(void *self, const struct dtx_step *step, const struct dtx_tensor *dout,
+                                            const struct dtx_tensor *din)
+{
+    struct dtx_engine *e = self;
+    DTX_TRY(e->ctx, begin_backward(e, step));
+    return dtx_model_backward_input(e->model, step, dout, din);
+}
+
+static enum dtx_status stage_backward_weight(void *self, const struct dtx_step *step)
+{
+    struct dtx_engine *e = self;
+    if (!DTX_MUTANT(weight_part_of_current_tokens))
+        select_micro_batch(e, step->micro_batch);
+    return dtx_model_backward_weight(e->model, step);
 }
 
 /* Copies a batch in and counts its targets over the data ranks: loss and gradients are weighted by targets of the whole
@@ -224,7 +248,7 @@ static enum dtx_status sum_losses(struct dtx_engine *e, double *out)
 enum dtx_status dtx_engine_gradients(struct dtx_engine *e, const struct dtx_engine_batch *batch,
                                      struct dtx_step_result *result)
 {
-    struct dtx_pipe_stage stage = {e, stage_forward, stage_backward};
+    struct dtx_pipe_stage stage = {e, stage_forward, stage_backward, stage_backward_input, stage_backward_weight};
     memset(result, 0, sizeof *result);
     e->env.training = true;
     DTX_TRY(e->ctx, load_batch(e, batch, &result->targets));
@@ -263,7 +287,7 @@ enum dtx_status dtx_engine_step(struct dtx_engine *e, const struct dtx_engine_ba
 enum dtx_status dtx_engine_evaluate(struct dtx_engine *e, const struct dtx_engine_batch *batch, double *loss_sum,
                                     int64_t *targets)
 {
-    struct dtx_pipe_stage stage = {e, stage_forward, NULL};
+    struct dtx_pipe_stage stage = {.self = e, .forward = stage_forward};
     e->env.training = false;
     DTX_TRY(e->ctx, load_batch(e, batch, targets));
     DTX_TRY(e->ctx, dtx_pipe_run_forward(e->pipe, &stage, e->config.batch.micro_batches));
@@ -285,8 +309,8 @@ enum dtx_status dtx_engine_logits(struct dtx_engine *e, const int32_t *tokens, i
     struct dtx_env *env = &e->env;
     int64_t vocab = e->config.model.vocab;
     if (e->mesh.world->size != 1 || first < 0 || n < 1 || first + n > e->config.batch.length)
-        return dtx_fail(e->ctx, DTX_E_RANGE, "tokens %lld … %lld do not fit a context of %lld", (long long)first,
-                        (long long)(first + n), (long long)e->config.batch.length);
+        return dtx_fail(e->ctx, DTX_E_RANGE, "%lld tokens after %lld do not fit a context of %lld", (long long)n,
+                        (long long)first, (long long)e->config.batch.length);
     if (env->recompute.what != DTX_RECOMPUTE_NONE)
         return dtx_fail(e->ctx, DTX_E_CONFIG, "the key/value cache needs train.recompute none");
     select_micro_batch(e, 0);
@@ -300,7 +324,7 @@ enum dtx_status dtx_engine_logits(struct dtx_engine *e, const int32_t *tokens, i
     DTX_TRY(e->ctx, dtx_tensor_set(e->queue, &env->tokens, tokens));
     DTX_TRY(e->ctx, dtx_tensor_set(e->queue, &env->targets, tokens));
     DTX_TRY(e->ctx, dtx_tensor_alloc(e->queue->backend, &env->logits));
-    enum dtx_status status = dtx_model_forward(e->model, 0, NULL, NULL);
+    enum dtx_status status = dtx_model_forward(e->model, &(struct dtx_step){0}, NULL, NULL);
     struct dtx_tensor last = dtx_tensor_rows(&env->logits, n - 1, 1);
     if (status == DTX_OK)
         status = dtx_tensor_get(e->queue, &last, logits);
@@ -308,6 +332,23 @@ enum dtx_status dtx_engine_logits(struct dtx_engine *e, const int32_t *tokens, i
         widen(env->master, logits, vocab);
     dtx_tensor_free(e->queue->backend, &env->logits);
     return status;
+}
+
+enum dtx_status dtx_engine_finite(struct dtx_engine *e, bool *finite)
+{
+    int64_t bad = 0;
+    for (int i = 0; i < e->params.n; i++) {
+        const struct dtx_param *item = &e->params.item[i];
+        for (int k = -1; k < e->config.optim.variant->n_states && item->held; k++) {
+            double sum;
+            DTX_TRY(e->ctx, dtx_grads_square_sum(&e->grads, e->queue, k < 0 ? &item->master : &item->state[k], &sum));
+            bad += !isfinite(sum);
+        }
+    }
+    struct dtx_tensor count = dtx_tensor_1d(&bad, DTX_I64, 1); /* host memory: no queue */
+    DTX_TRY(e->ctx, dtx_comm_all_reduce_sum(e->mesh.world, NULL, &count));
+    *finite = bad == 0;
+    return DTX_OK;
 }
 
 enum dtx_status dtx_engine_lambda(struct dtx_engine *e, double *lambda, int *n)

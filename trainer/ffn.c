@@ -20,10 +20,10 @@ static int saved(const struct dtx_layer *layer, struct dtx_saved out[DTX_MAX_SAV
     out[S_U] = (struct dtx_saved){"u", act, n, f, DTX_SAVED_INPUT | DTX_SAVED_RECOMPUTE};
     out[S_H] = (struct dtx_saved){"h", act, n, f, DTX_SAVED_WEIGHT | DTX_SAVED_RECOMPUTE};
     out[S_DY] = (struct dtx_saved){"dy", act, n, width, DTX_SAVED_GRADIENT};
-    out[S_DH] = (struct dtx_saved){"dh", act, n, f, DTX_SAVED_GRADIENT};
+    out[S_DH] = (struct dtx_saved){"dh", act, n, f, DTX_SAVED_SCRATCH};
     out[S_DG] = (struct dtx_saved){"dg", act, n, f, DTX_SAVED_GRADIENT};
     out[S_DU] = (struct dtx_saved){"du", act, n, f, DTX_SAVED_GRADIENT};
-    out[S_DXN] = (struct dtx_saved){"dxn", act, held, width, DTX_SAVED_GRADIENT};
+    out[S_DXN] = (struct dtx_saved){"dxn", act, held, width, DTX_SAVED_SCRATCH};
     return S_COUNT;
 }
 

@@ -26,13 +26,13 @@ static int saved(const struct dtx_layer *layer, struct dtx_saved out[DTX_MAX_SAV
 {
     const struct dtx_env *env = layer->env;
     int64_t n = env->max_rows, width = env->model->width, v = columns(layer), c = chunk_rows(layer);
-    out[S_RSTD] = (struct dtx_saved){"rstd", env->master, n, 1, DTX_SAVED_GRADIENT};
-    out[S_XN] = (struct dtx_saved){"xn", env->act, n, width, DTX_SAVED_GRADIENT};
-    out[S_LOGITS] = (struct dtx_saved){"logits", env->master, c, v, DTX_SAVED_GRADIENT};
-    out[S_DLOGITS] = (struct dtx_saved){"dlogits", env->act, env->act == env->master ? 0 : c, v, DTX_SAVED_GRADIENT};
-    out[S_MAX] = (struct dtx_saved){"max", env->master, c, 1, DTX_SAVED_GRADIENT};
-    out[S_SUMS] = (struct dtx_saved){"sums", env->master, c, 2, DTX_SAVED_GRADIENT};
-    out[S_DXN] = (struct dtx_saved){"dxn", env->act, dtx_rows_held(env, n), width, DTX_SAVED_GRADIENT};
+    out[S_RSTD] = (struct dtx_saved){"rstd", env->master, n, 1, DTX_SAVED_SCRATCH};
+    out[S_XN] = (struct dtx_saved){"xn", env->act, n, width, DTX_SAVED_SCRATCH};
+    out[S_LOGITS] = (struct dtx_saved){"logits", env->master, c, v, DTX_SAVED_SCRATCH};
+    out[S_DLOGITS] = (struct dtx_saved){"dlogits", env->act, env->act == env->master ? 0 : c, v, DTX_SAVED_SCRATCH};
+    out[S_MAX] = (struct dtx_saved){"max", env->master, c, 1, DTX_SAVED_SCRATCH};
+    out[S_SUMS] = (struct dtx_saved){"sums", env->master, c, 2, DTX_SAVED_SCRATCH};
+    out[S_DXN] = (struct dtx_saved){"dxn", env->act, dtx_rows_held(env, n), width, DTX_SAVED_SCRATCH};
     return S_COUNT;
 }
 

@@ -3,6 +3,10 @@
  * written by hand. Tensors that must live from forward to backward are a declared list, given to the layer per
  * activation slot. Forward has no side effect but its outputs, so it may run twice.
  *
+ * Both backward parts run once per micro-batch, each in ascending order of micro-batches. The weight part may come much
+ * later than the input part, after other micro-batches and layers: then all that it reads lies in the activation slot
+ * (DTX_SAVED_WEIGHT) or in the gradient slot of this micro-batch (DTX_SAVED_GRADIENT), and nowhere else.
+ *
  * Shapes: n = b·t rows; the residual stream is [m,D] of the activation dtype. With tensor parallelism every layer works
  * on its own heads, ffn columns or vocabulary rows of all n rows; sums over the tensor axis are made in fp32 before
  * rounding. With sequence parallelism (env->sequence) tensor rank r holds rows [r·m, (r + 1)·m), m = n/tp, of the
@@ -22,6 +26,7 @@ struct dtx_env {
     struct dtx_params *params;
     const struct dtx_model_config *model;
     struct dtx_recompute_config recompute;
+    struct dtx_split split; /* of the blocks into the pipeline's parts */
     enum dtx_dtype act, master;
     int64_t max_rows, max_length; /* rows and positions that buffers hold */
 
@@ -45,7 +50,8 @@ enum dtx_saved_need {
     DTX_SAVED_INPUT = 1,     /* backward_input reads it */
     DTX_SAVED_WEIGHT = 2,    /* backward_weight reads it */
     DTX_SAVED_RECOMPUTE = 4, /* forward can make it again from the layer's input */
-    DTX_SAVED_GRADIENT = 8   /* made by backward_input for backward_weight: no slot holds it during forward */
+    DTX_SAVED_GRADIENT = 8,  /* made by backward_input for backward_weight: only a gradient slot holds it */
+    DTX_SAVED_SCRATCH = 16   /* made and read within one call: memory that all layers share */
 };
 
 struct dtx_saved {

@@ -4,49 +4,94 @@
 #include "kernels/base/mutant.h"
 #include "kernels/rope_table.h"
 #include "trainer/attn.h"
+#include "trainer/split.h"
 
 struct dtx_model {
     struct dtx_env *env;
-    int n_layers;
+    int chunks, n_layers;
+    int *first; /* [chunks + 1]: first layer of each chunk */
     struct dtx_layer *layers;
-    int slots;
+    int slots, kept;
     struct dtx_tensor *saved;      /* [slots][n_layers][DTX_MAX_SAVED] */
     struct dtx_tensor *residual;   /* [slots][n_layers]: input of each layer; absent for the embedding */
-    struct dtx_tensor gradient[2]; /* [rows held, D], in turn */
-    struct dtx_tensor shared;      /* u8: gradients kept between the two backward parts; one layer at a time */
+    int64_t *kept_at;              /* [n_layers][DTX_MAX_SAVED]: place in a gradient slot; −1: not there */
+    struct dtx_tensor slot_memory; /* u8 [slots][bytes of the largest chunk] */
+    struct dtx_tensor keep_memory; /* u8 [kept][bytes of the largest chunk]; backward never split: of one layer */
+    struct dtx_tensor scratch;     /* u8: for one call of one layer */
     struct dtx_tensor remade[2];   /* u8: what recomputed attention layers and ffn layers make; one of each at a time */
+    struct dtx_tensor gradient[2]; /* [rows held, D], in turn */
 };
 
-int64_t dtx_model_first_block(int64_t layers, int stage, int stages)
+static bool is_embed(const struct dtx_model *model, int layer)
 {
-    int64_t each = layers / stages, more = layers % stages;
-    return stage * each + dtx_min64(stage, more);
+    return model->layers[layer].table == &dtx_embed_layer;
 }
 
-/* Declares every layer in order; keeps those of this stage (and the tied head needs the embedding's row). */
+static bool is_head(const struct dtx_model *model, int layer)
+{
+    return model->layers[layer].table == &dtx_head_layer;
+}
+
+/* Declares the layers of one part; keeps those of this stage (the head needs the embedding's row when they are tied).
+ */
+static enum dtx_status declare_part(struct dtx_model *model, int part, int parts, int64_t first, int64_t count,
+                                    int *embed_param)
+{
+    struct dtx_env *env = model->env;
+    int stages = env->mesh->size[DTX_AXIS_PP], stage = part % stages;
+    struct dtx_layer ignored, *next = &ignored;
+    bool here = stage == env->mesh->rank[DTX_AXIS_PP];
+    int n = model->n_layers;
+    if (part == 0) {
+        next = here ? &model->layers[n++] : &ignored;
+        DTX_TRY(env->ctx, dtx_embed_declare(env, stage, stages - 1, next));
+        *embed_param = next->param[0];
+    }
+    for (int64_t i = first; i < first + count; i++) {
+        next = here ? &model->layers[n++] : &ignored;
+        DTX_TRY(env->ctx, dtx_attn_declare(env, (int)i, stage, next));
+        next = here ? &model->layers[n++] : &ignored;
+        DTX_TRY(env->ctx, dtx_ffn_declare(env, (int)i, stage, next));
+    }
+    if (part == parts - 1) {
+        next = here ? &model->layers[n++] : &ignored;
+        DTX_TRY(env->ctx, dtx_head_declare(env, stage, *embed_param, next));
+    }
+    if (here && n == model->n_layers)
+        return dtx_fail(env->ctx, DTX_E_CONFIG, "%lld layers: nothing is left for part %d of %d of the pipeline",
+                        (long long)env->model->layers, part + 1, parts);
+    model->n_layers = n;
+    return DTX_OK;
+}
+
+static enum dtx_status declare_parts(struct dtx_model *model, const int64_t *counts)
+{
+    int stages = model->env->mesh->size[DTX_AXIS_PP], parts = stages * model->chunks, embed_param = -1;
+    int64_t first = 0;
+    for (int part = 0; part < parts; part++) {
+        if (model->chunks > 1 && DTX_MUTANT(chunk_order)) /* a stage's chunks one after another in the model */
+            first = (part % stages * model->chunks + part / stages) * counts[part];
+        DTX_TRY(model->env->ctx, declare_part(model, part, parts, first, counts[part], &embed_param));
+        first += counts[part];
+        model->first[part / stages + 1] = model->n_layers;
+    }
+    return DTX_OK;
+}
+
 static enum dtx_status declare_all(struct dtx_model *model)
 {
     struct dtx_env *env = model->env;
-    int stages = env->mesh->size[DTX_AXIS_PP], stage = env->mesh->rank[DTX_AXIS_PP];
-    struct dtx_layer layer;
-    DTX_TRY(env->ctx, dtx_embed_declare(env, 0, stages - 1, &layer));
-    int embed_param = layer.param[0];
-    if (stage == 0)
-        model->layers[model->n_layers++] = layer;
-    for (int s = 0; s < stages; s++)
-        for (int64_t i = dtx_model_first_block(env->model->layers, s, stages);
-             i < dtx_model_first_block(env->model->layers, s + 1, stages); i++) {
-            DTX_TRY(env->ctx, dtx_attn_declare(env, (int)i, s, &layer));
-            if (s == stage)
-                model->layers[model->n_layers++] = layer;
-            DTX_TRY(env->ctx, dtx_ffn_declare(env, (int)i, s, &layer));
-            if (s == stage)
-                model->layers[model->n_layers++] = layer;
-        }
-    DTX_TRY(env->ctx, dtx_head_declare(env, stages - 1, embed_param, &layer));
-    if (stage == stages - 1)
-        model->layers[model->n_layers++] = layer;
-    return DTX_OK;
+    int parts = env->mesh->size[DTX_AXIS_PP] * model->chunks;
+    void *p;
+    DTX_TRY(env->ctx, dtx_mem_alloc(env->ctx, 2 * env->model->layers + 2, sizeof *model->layers, &p));
+    model->layers = p;
+    DTX_TRY(env->ctx, dtx_mem_alloc(env->ctx, model->chunks + 1, sizeof *model->first, &p));
+    model->first = p;
+    DTX_TRY(env->ctx, dtx_mem_alloc(env->ctx, parts, sizeof(int64_t), &p));
+    dtx_split_blocks(env->model, &env->split, parts, ((double)env->max_length + 1) / 2, p);
+    enum dtx_status status = declare_parts(model, p);
+    dtx_mem_free(p);
+    return status;
 }
 
 enum dtx_status dtx_model_declare(struct dtx_env *env, struct dtx_model **out)
@@ -55,11 +100,8 @@ enum dtx_status dtx_model_declare(struct dtx_env *env, struct dtx_model **out)
     DTX_TRY(env->ctx, dtx_mem_alloc(env->ctx, 1, sizeof(struct dtx_model), &p));
     struct dtx_model *model = p;
     model->env = env;
-    enum dtx_status status = dtx_mem_alloc(env->ctx, 2 * env->model->layers + 2, sizeof *model->layers, &p);
-    if (status == DTX_OK) {
-        model->layers = p;
-        status = declare_all(model);
-    }
+    model->chunks = env->split.chunks > 0 ? env->split.chunks : 1;
+    enum dtx_status status = declare_all(model);
     if (status != DTX_OK) {
         dtx_model_free(model);
         return status;
@@ -68,19 +110,9 @@ enum dtx_status dtx_model_declare(struct dtx_env *env, struct dtx_model **out)
     return DTX_OK;
 }
 
-static bool is_embed(const struct dtx_model *model, int layer)
-{
-    return layer == 0 && dtx_mesh_first_stage(model->env->mesh);
-}
-
 static struct dtx_tensor *saved_of(const struct dtx_model *model, int slot, int layer)
 {
     return model->saved + ((int64_t)slot * model->n_layers + layer) * DTX_MAX_SAVED;
-}
-
-static size_t aligned_bytes(const struct dtx_saved *s)
-{
-    return (size_t)dtx_round_up(s->rows * s->columns * (int64_t)dtx_dtype_bytes(s->dtype), 64);
 }
 
 /* Recomputation. Layer l runs forward again before its backward pass, into buffers that all such layers share. */
@@ -99,100 +131,128 @@ static bool is_input_remade(const struct dtx_model *model, int l)
     return model->layers[l].table == &dtx_ffn_layer && is_remade(model, l);
 }
 
-static struct dtx_tensor *remade_of(struct dtx_model *model, int l)
+/* Does a tensor live in the shared buffers? What a later weight part reads stays in its slot. */
+static bool is_shared(const struct dtx_model *model, int l, const struct dtx_saved *s)
 {
-    return &model->remade[model->layers[l].table == &dtx_ffn_layer];
+    bool later = model->kept && s->need & DTX_SAVED_WEIGHT && !DTX_MUTANT(recompute_frees_weight_inputs);
+    return s->need & DTX_SAVED_RECOMPUTE && is_remade(model, l) && !later;
 }
 
-/* Where a saved tensor lives: in its slot, or shared by all slots and layers. */
-static bool in_slot(const struct dtx_model *model, int l, const struct dtx_saved *s)
-{
-    return !(s->need & DTX_SAVED_GRADIENT) && !(s->need & DTX_SAVED_RECOMPUTE && is_remade(model, l));
-}
-
-/* Bytes of l's tensors that live in its slot, among the gradients, or among what is made again. */
-struct places {
-    size_t slot, gradient, remade;
+/* Bytes of a chunk in an activation slot and in a gradient slot, of a layer's scratch, and of what an attention or ffn
+ * layer makes again. */
+struct sizes {
+    int64_t slot, keep, scratch, remade[2];
 };
 
-static struct places places_of(const struct dtx_model *model, int l)
+static struct dtx_tensor place(const struct dtx_tensor *memory, int row, int64_t *at, const struct dtx_saved *s)
 {
-    const struct dtx_env *env = model->env;
+    char *base = memory->data;
+    struct dtx_tensor t = dtx_tensor_2d(base ? base + row * memory->dim[1] + *at : NULL, s->dtype, s->rows, s->columns);
+    *at += dtx_round_up((int64_t)dtx_tensor_bytes(&t), 64);
+    return t;
+}
+
+/* Lays a layer's tensors of one slot out from `at` on; only counts before model->saved exists. */
+static void place_layer(struct dtx_model *model, int slot, int l, struct sizes *at)
+{
+    struct dtx_env *env = model->env;
     struct dtx_saved list[DTX_MAX_SAVED];
-    struct places bytes = {0};
-    size_t input = (size_t)(dtx_rows_held(env, env->max_rows) * env->model->width) * dtx_dtype_bytes(env->act);
     int n = model->layers[l].table->saved(&model->layers[l], list);
+    int ffn = model->layers[l].table == &dtx_ffn_layer;
     for (int i = 0; i < n; i++) {
-        if (list[i].need & DTX_SAVED_GRADIENT)
-            bytes.gradient += aligned_bytes(&list[i]);
-        else if (in_slot(model, l, &list[i]))
-            bytes.slot += (size_t)(list[i].rows * list[i].columns) * dtx_dtype_bytes(list[i].dtype);
-        else
-            bytes.remade += aligned_bytes(&list[i]);
+        bool keep = list[i].need & DTX_SAVED_GRADIENT;
+        int64_t kept_at = keep ? at->keep : -1;
+        struct dtx_tensor t = keep                               ? place(&model->keep_memory, 0, &at->keep, &list[i])
+                              : list[i].need & DTX_SAVED_SCRATCH ? place(&model->scratch, 0, &at->scratch, &list[i])
+                              : is_shared(model, l, &list[i])
+                                  ? place(&model->remade[ffn], 0, &at->remade[ffn], &list[i])
+                                  : place(&model->slot_memory, slot, &at->slot, &list[i]);
+        if (model->saved) {
+            saved_of(model, slot, l)[i] = t;
+            model->kept_at[l * DTX_MAX_SAVED + i] = kept_at;
+        }
     }
-    if (is_input_remade(model, l))
-        bytes.remade += input;
-    else if (!is_embed(model, l))
-        bytes.slot += input;
-    return bytes;
+    struct dtx_saved input = {
+        .dtype = env->act, .rows = dtx_rows_held(env, env->max_rows), .columns = env->model->width};
+    if (is_embed(model, l))
+        return;
+    struct dtx_tensor t = is_input_remade(model, l) ? place(&model->remade[1], 0, &at->remade[1], &input)
+                                                    : place(&model->slot_memory, slot, &at->slot, &input);
+    if (model->residual)
+        model->residual[(int64_t)slot * model->n_layers + l] = t;
 }
 
-/* Sizes of what all layers share: each must hold the largest layer's. */
-struct shared_sizes {
-    size_t gradients, remade[2], work;
-};
-
-static struct shared_sizes shared_sizes(const struct dtx_model *model)
+/* Lays a slot out, for each chunk from its beginning; the bytes of the largest. Before memory is allocated it only
+ * measures. */
+static struct sizes place_slot(struct dtx_model *model, int slot)
 {
-    struct shared_sizes most = {.gradients = 64, .work = 64};
-    for (int l = 0; l < model->n_layers; l++) {
-        struct places bytes = places_of(model, l);
-        size_t work = model->layers[l].table->work_bytes(&model->layers[l]);
-        size_t *remade = &most.remade[model->layers[l].table == &dtx_ffn_layer];
-        most.gradients = bytes.gradient > most.gradients ? bytes.gradient : most.gradients;
-        *remade = bytes.remade > *remade ? bytes.remade : *remade;
-        most.work = work > most.work ? work : most.work;
+    struct sizes most = {64, 64, 64, {64, 64}};
+    for (int c = 0; c < model->chunks; c++) {
+        struct sizes at = {0};
+        for (int l = model->first[c]; l < model->first[c + 1]; l++) {
+            at.scratch = at.remade[0] = at.remade[1] = 0;
+            if (!model->kept) /* the weight part of a layer follows its input part at once */
+                at.keep = 0;
+            place_layer(model, slot, l, &at);
+            most = (struct sizes){dtx_max64(most.slot, at.slot),
+                                  dtx_max64(most.keep, at.keep),
+                                  dtx_max64(most.scratch, at.scratch),
+                                  {dtx_max64(most.remade[0], at.remade[0]), dtx_max64(most.remade[1], at.remade[1])}};
+        }
     }
     return most;
 }
 
-static enum dtx_status allocate_shared(struct dtx_model *model)
+/* Shapes of all that is allocated. */
+static void shape_memory(struct dtx_model *model, struct dtx_env *env)
 {
-    struct dtx_env *env = model->env;
-    struct shared_sizes sizes = shared_sizes(model);
-    model->shared = dtx_tensor_1d(NULL, DTX_U8, (int64_t)sizes.gradients);
-    model->remade[0] = dtx_tensor_1d(NULL, DTX_U8, (int64_t)sizes.remade[0]);
-    model->remade[1] = dtx_tensor_1d(NULL, DTX_U8, (int64_t)sizes.remade[1]);
-    env->work = dtx_tensor_1d(NULL, DTX_U8, (int64_t)sizes.work);
-    env->wide = dtx_tensor_2d(NULL, env->master, env->max_rows, env->model->width);
-    env->gathered = dtx_tensor_2d(NULL, env->act, env->sequence ? env->max_rows : 0, env->model->width);
-    struct dtx_tensor *all[] = {&model->shared, &model->remade[0], &model->remade[1],
-                                &env->work,     &env->wide,        &env->gathered};
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
-        DTX_TRY(env->ctx, dtx_tensor_alloc(env->queue->backend, all[i]));
-    return DTX_OK;
-}
-
-size_t dtx_model_bytes(const struct dtx_model *model, int slots)
-{
-    const struct dtx_env *env = model->env;
-    struct shared_sizes sizes = shared_sizes(model);
-    int64_t master = (int64_t)dtx_dtype_bytes(env->master), act = (int64_t)dtx_dtype_bytes(env->act);
-    int64_t row = env->model->width * act, wide = env->max_rows * env->model->width * master;
-    int64_t gradients = 2 * dtx_rows_held(env, env->max_rows) * row, gathered = env->sequence ? env->max_rows * row : 0;
-    int64_t rope = env->max_length * env->model->head_dim * master;
-    size_t slot = 0;
+    struct sizes bytes = place_slot(model, 0);
+    int64_t width = env->model->width, work = 64;
     for (int l = 0; l < model->n_layers; l++)
-        slot += places_of(model, l).slot;
-    return (size_t)slots * slot + sizes.gradients + sizes.remade[0] + sizes.remade[1] + sizes.work +
-           (size_t)(wide + gathered + gradients + rope);
+        work = dtx_max64(work, (int64_t)model->layers[l].table->work_bytes(&model->layers[l]));
+    model->slot_memory = dtx_tensor_2d(NULL, DTX_U8, model->slots, bytes.slot);
+    model->keep_memory = dtx_tensor_2d(NULL, DTX_U8, model->kept ? model->kept : 1, bytes.keep);
+    model->scratch = dtx_tensor_2d(NULL, DTX_U8, 1, bytes.scratch);
+    for (int i = 0; i < 2; i++) {
+        model->remade[i] = dtx_tensor_2d(NULL, DTX_U8, 1, bytes.remade[i]);
+        model->gradient[i] = dtx_tensor_2d(NULL, env->act, dtx_rows_held(env, env->max_rows), width);
+    }
+    env->work = dtx_tensor_1d(NULL, DTX_U8, work);
+    env->wide = dtx_tensor_2d(NULL, env->master, env->max_rows, width);
+    env->gathered = dtx_tensor_2d(NULL, env->act, env->sequence ? env->max_rows : 0, width);
+    env->rope = dtx_tensor_2d(NULL, env->master, env->max_length, env->model->head_dim);
 }
 
-static enum dtx_status allocate_rope(struct dtx_env *env)
+enum { TENSORS = 11 };
+
+static void list_memory(struct dtx_model *model, struct dtx_env *env, struct dtx_tensor *out[TENSORS])
+{
+    struct dtx_tensor *all[TENSORS] = {&model->slot_memory, &model->keep_memory, &model->scratch,     &model->remade[0],
+                                       &model->remade[1],   &model->gradient[0], &model->gradient[1], &env->work,
+                                       &env->wide,          &env->gathered,      &env->rope};
+    for (int i = 0; i < TENSORS; i++)
+        out[i] = all[i];
+}
+
+size_t dtx_model_bytes(const struct dtx_model *model, int slots, int kept)
+{
+    struct dtx_model shapes = *model;
+    struct dtx_env env = *model->env;
+    struct dtx_tensor *all[TENSORS];
+    size_t bytes = 0;
+    shapes.saved = shapes.residual = NULL;
+    shapes.slots = slots;
+    shapes.kept = kept;
+    shape_memory(&shapes, &env);
+    list_memory(&shapes, &env, all);
+    for (int i = 0; i < TENSORS; i++)
+        bytes += dtx_tensor_bytes(all[i]);
+    return bytes;
+}
+
+static enum dtx_status fill_rope(struct dtx_env *env)
 {
     void *host;
-    env->rope = dtx_tensor_2d(NULL, env->master, env->max_length, env->model->head_dim);
-    DTX_TRY(env->ctx, dtx_tensor_alloc(env->queue->backend, &env->rope));
     DTX_TRY(env->ctx, dtx_mem_alloc(env->ctx, dtx_tensor_count(&env->rope), dtx_dtype_bytes(env->master), &host));
     enum dtx_status status =
         dtx_rope_table(env->ctx, env->model->rope_theta, env->model->head_dim, env->max_length, env->master, host);
@@ -202,56 +262,27 @@ static enum dtx_status allocate_rope(struct dtx_env *env)
     return status;
 }
 
-static enum dtx_status allocate_slot(struct dtx_model *model, int slot)
+enum dtx_status dtx_model_allocate(struct dtx_model *model, int slots, int kept)
 {
     struct dtx_env *env = model->env;
-    struct dtx_backend *backend = env->queue->backend;
-    for (int l = 0; l < model->n_layers; l++) {
-        struct dtx_saved list[DTX_MAX_SAVED];
-        int n = model->layers[l].table->saved(&model->layers[l], list);
-        struct dtx_tensor *saved = saved_of(model, slot, l);
-        size_t shared = 0, remade = 0;
-        for (int i = 0; i < n; i++) {
-            saved[i] = dtx_tensor_2d(NULL, list[i].dtype, list[i].rows, list[i].columns);
-            if (list[i].need & DTX_SAVED_GRADIENT) {
-                saved[i].data = (char *)model->shared.data + shared;
-                shared += aligned_bytes(&list[i]);
-            } else if (in_slot(model, l, &list[i])) {
-                DTX_TRY(env->ctx, dtx_tensor_alloc(backend, &saved[i]));
-            } else {
-                saved[i].data = (char *)remade_of(model, l)->data + remade;
-                remade += aligned_bytes(&list[i]);
-            }
-        }
-        struct dtx_tensor *residual = &model->residual[(int64_t)slot * model->n_layers + l];
-        *residual = dtx_tensor_2d(NULL, env->act, dtx_rows_held(env, env->max_rows), env->model->width);
-        if (is_input_remade(model, l))
-            residual->data = (char *)remade_of(model, l)->data + remade;
-        else if (!is_embed(model, l))
-            DTX_TRY(env->ctx, dtx_tensor_alloc(backend, residual));
-    }
-    return DTX_OK;
-}
-
-enum dtx_status dtx_model_allocate(struct dtx_model *model, int slots)
-{
-    struct dtx_env *env = model->env;
-    void *p;
+    struct dtx_tensor *all[TENSORS];
+    void *saved, *residual, *kept_at;
     int64_t cells = (int64_t)slots * model->n_layers;
-    DTX_TRY(env->ctx, dtx_mem_alloc(env->ctx, cells * DTX_MAX_SAVED, sizeof(struct dtx_tensor), &p));
-    model->saved = p;
-    DTX_TRY(env->ctx, dtx_mem_alloc(env->ctx, cells, sizeof(struct dtx_tensor), &p));
-    model->residual = p;
     model->slots = slots;
-    DTX_TRY(env->ctx, allocate_shared(model));
-    DTX_TRY(env->ctx, allocate_rope(env));
+    model->kept = kept;
+    shape_memory(model, env);
+    list_memory(model, env, all);
+    for (int i = 0; i < TENSORS; i++)
+        DTX_TRY(env->ctx, dtx_tensor_alloc(env->queue->backend, all[i]));
+    DTX_TRY(env->ctx, dtx_mem_alloc(env->ctx, (int64_t)model->n_layers * DTX_MAX_SAVED, sizeof(int64_t), &kept_at));
+    model->kept_at = kept_at;
+    DTX_TRY(env->ctx, dtx_mem_alloc(env->ctx, cells * DTX_MAX_SAVED, sizeof(struct dtx_tensor), &saved));
+    model->saved = saved;
+    DTX_TRY(env->ctx, dtx_mem_alloc(env->ctx, cells, sizeof(struct dtx_tensor), &residual));
+    model->residual = residual;
     for (int s = 0; s < slots; s++)
-        DTX_TRY(env->ctx, allocate_slot(model, s));
-    for (int i = 0; i < 2; i++) {
-        model->gradient[i] = dtx_tensor_2d(NULL, env->act, dtx_rows_held(env, env->max_rows), env->model->width);
-        DTX_TRY(env->ctx, dtx_tensor_alloc(env->queue->backend, &model->gradient[i]));
-    }
-    return DTX_OK;
+        place_slot(model, s);
+    return fill_rope(env);
 }
 
 void dtx_model_free(struct dtx_model *model)
@@ -259,31 +290,13 @@ void dtx_model_free(struct dtx_model *model)
     if (!model)
         return;
     struct dtx_env *env = model->env;
-    struct dtx_backend *backend = env->queue->backend;
-    int64_t cells = (int64_t)model->slots * model->n_layers;
-    for (int64_t c = 0; c < cells; c++) {
-        int l = (int)(c % model->n_layers);
-        const struct dtx_layer *layer = &model->layers[l];
-        struct dtx_saved list[DTX_MAX_SAVED];
-        if (model->residual && !is_input_remade(model, l))
-            dtx_tensor_free(backend, &model->residual[c]);
-        int n = layer->table->saved(layer, list);
-        for (int i = 0; i < n; i++)
-            if (in_slot(model, l, &list[i]))
-                dtx_tensor_free(backend, &model->saved[c * DTX_MAX_SAVED + i]);
-    }
-    dtx_tensor_free(backend, &model->gradient[0]);
-    dtx_tensor_free(backend, &model->gradient[1]);
-    dtx_tensor_free(backend, &model->shared);
-    dtx_tensor_free(backend, &model->remade[0]);
-    dtx_tensor_free(backend, &model->remade[1]);
-    dtx_tensor_free(backend, &env->work);
-    dtx_tensor_free(backend, &env->wide);
-    dtx_tensor_free(backend, &env->gathered);
-    dtx_tensor_free(backend, &env->rope);
-    dtx_mem_free(model->saved);
-    dtx_mem_free(model->residual);
-    dtx_mem_free(model->layers);
+    struct dtx_tensor *tensors[TENSORS];
+    list_memory(model, env, tensors);
+    for (int i = 0; i < TENSORS; i++)
+        dtx_tensor_free(env->queue->backend, tensors[i]);
+    void *arrays[] = {model->saved, model->residual, model->kept_at, model->layers, model->first};
+    for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++)
+        dtx_mem_free(arrays[i]);
     dtx_mem_free(model);
 }
 
@@ -294,24 +307,39 @@ static struct dtx_tensor as_rows(const struct dtx_model *model, const struct dtx
     return dtx_tensor_2d(t->data, t->dtype, dtx_rows_held(env, env->batch * env->length), env->model->width);
 }
 
-enum dtx_status dtx_model_forward(struct dtx_model *model, int slot, const struct dtx_tensor *in,
+enum dtx_status dtx_model_forward(struct dtx_model *model, const struct dtx_step *step, const struct dtx_tensor *in,
                                   const struct dtx_tensor *out)
 {
     struct dtx_env *env = model->env;
-    struct dtx_tensor *residual = model->residual + (int64_t)slot * model->n_layers;
-    if (!is_embed(model, 0)) {
-        struct dtx_tensor from = as_rows(model, in), to = as_rows(model, &residual[0]);
+    struct dtx_tensor *residual = model->residual + (int64_t)step->slot * model->n_layers;
+    int first = model->first[step->chunk], end = model->first[step->chunk + 1];
+    if (!is_embed(model, first)) {
+        struct dtx_tensor from = as_rows(model, in), to = as_rows(model, &residual[first]);
         DTX_TRY(env->ctx, dtx_add_to(env, &from, NULL, &to));
     }
-    for (int l = 0; l < model->n_layers; l++) {
-        bool last = l == model->n_layers - 1, head = last && dtx_mesh_last_stage(env->mesh);
+    for (int l = first; l < end; l++) {
+        bool embed = is_embed(model, l), head = is_head(model, l);
         struct dtx_tensor x = as_rows(model, &residual[l]), y = {0};
         if (!head)
-            y = as_rows(model, last ? out : &residual[l + 1]);
-        DTX_TRY(env->ctx, model->layers[l].table->forward(&model->layers[l], saved_of(model, slot, l),
-                                                          is_embed(model, l) ? NULL : &x, head ? NULL : &y));
+            y = as_rows(model, l == end - 1 ? out : &residual[l + 1]);
+        DTX_TRY(env->ctx, model->layers[l].table->forward(&model->layers[l], saved_of(model, step->slot, l),
+                                                          embed ? NULL : &x, head ? NULL : &y));
     }
     return DTX_OK;
+}
+
+/* Points a layer's gradients at the gradient slot. */
+static struct dtx_tensor *saved_for_backward(const struct dtx_model *model, const struct dtx_step *step, int l)
+{
+    struct dtx_tensor *saved = saved_of(model, step->slot, l);
+    const int64_t *at = model->kept_at + l * DTX_MAX_SAVED;
+    char *keep = (char *)model->keep_memory.data + step->keep * model->keep_memory.dim[1];
+    if (DTX_MUTANT(gradient_slots_shared))
+        keep = model->keep_memory.data;
+    for (int i = 0; i < DTX_MAX_SAVED; i++)
+        if (saved[i].data && at[i] >= 0)
+            saved[i].data = keep + at[i];
+    return saved;
 }
 
 /* Before layer l's backward pass: what it made in forward, from the inputs that were kept. A block's ffn comes first in
@@ -332,23 +360,48 @@ static enum dtx_status make_again(struct dtx_model *model, int slot, int l)
     return model->layers[l].table->forward(&model->layers[l], saved_of(model, slot, l), &x, NULL);
 }
 
-enum dtx_status dtx_model_backward(struct dtx_model *model, int slot, const struct dtx_tensor *dout,
-                                   const struct dtx_tensor *din)
+/* Backward from the chunk's last layer to its first; with `weights` each layer's weight part follows at once. */
+static enum dtx_status backward(struct dtx_model *model, const struct dtx_step *step, const struct dtx_tensor *dout,
+                                const struct dtx_tensor *din, bool weights)
 {
     struct dtx_env *env = model->env;
-    struct dtx_tensor *residual = model->residual + (int64_t)slot * model->n_layers;
+    struct dtx_tensor *residual = model->residual + (int64_t)step->slot * model->n_layers;
+    int first = model->first[step->chunk], last = model->first[step->chunk + 1] - 1;
     struct dtx_tensor dy = {0};
-    if (!dtx_mesh_last_stage(env->mesh))
+    if (!is_head(model, last))
         dy = as_rows(model, dout);
-    for (int l = model->n_layers - 1; l >= 0; l--) {
+    for (int l = last; l >= first; l--) {
         const struct dtx_layer *layer = &model->layers[l];
-        struct dtx_tensor x = as_rows(model, &residual[l]), *saved = saved_of(model, slot, l);
-        struct dtx_tensor dx = as_rows(model, l == 0 && !is_embed(model, 0) ? din : &model->gradient[l % 2]);
-        DTX_TRY(env->ctx, make_again(model, slot, l));
-        DTX_TRY(env->ctx, layer->table->backward_input(layer, saved, is_embed(model, l) ? NULL : &x,
-                                                       dy.data ? &dy : NULL, is_embed(model, l) ? NULL : &dx));
-        DTX_TRY(env->ctx, layer->table->backward_weight(layer, saved));
+        bool embed = is_embed(model, l), head = is_head(model, l);
+        struct dtx_tensor x = as_rows(model, &residual[l]), *saved = saved_for_backward(model, step, l);
+        struct dtx_tensor dx = as_rows(model, l == first && !embed ? din : &model->gradient[l % 2]);
+        DTX_TRY(env->ctx, make_again(model, step->slot, l));
+        DTX_TRY(env->ctx,
+                layer->table->backward_input(layer, saved, embed ? NULL : &x, head ? NULL : &dy, embed ? NULL : &dx));
+        if (weights)
+            DTX_TRY(env->ctx, layer->table->backward_weight(layer, saved));
         dy = dx;
+    }
+    return DTX_OK;
+}
+
+enum dtx_status dtx_model_backward(struct dtx_model *model, const struct dtx_step *step, const struct dtx_tensor *dout,
+                                   const struct dtx_tensor *din)
+{
+    return backward(model, step, dout, din, true);
+}
+
+enum dtx_status dtx_model_backward_input(struct dtx_model *model, const struct dtx_step *step,
+                                         const struct dtx_tensor *dout, const struct dtx_tensor *din)
+{
+    return backward(model, step, dout, din, false);
+}
+
+enum dtx_status dtx_model_backward_weight(struct dtx_model *model, const struct dtx_step *step)
+{
+    for (int l = model->first[step->chunk + 1] - 1; l >= model->first[step->chunk]; l--) {
+        const struct dtx_layer *layer = &model->layers[l];
+        DTX_TRY(model->env->ctx, layer->table->backward_weight(layer, saved_for_backward(model, step, l)));
     }
     return DTX_OK;
 }

@@ -1,33 +1,37 @@
 /*
- * One stage of the model: its layers, and the activations of every slot. Runs forward and backward of one micro-batch.
+ * One stage of the model: the layers of its chunks, activation slots and gradient slots, each of which any chunk can
+ * use. Runs a schedule's steps: forward of one micro-batch through one chunk, backward whole or in two parts.
  */
 #ifndef DTX_TRAINER_MODEL_H
 #define DTX_TRAINER_MODEL_H
 
+#include "parallel/schedule.h"
 #include "trainer/layer.h"
 
 struct dtx_model;
 
 /* Adds the rows of all layers of all stages to env->params, the same on every rank, and keeps this stage's layers.
- * Blocks are spread evenly; the first stages take the remainder. */
+ * env->split says how blocks are spread over the parts. */
 enum dtx_status dtx_model_declare(struct dtx_env *env, struct dtx_model **out);
-/* Buffers for `slots` micro-batches of env->max_rows rows; also env->work, wide, gathered and rope. After
- * dtx_params_allocate. */
-enum dtx_status dtx_model_allocate(struct dtx_model *model, int slots);
+/* Buffers for `slots` micro-batches of env->max_rows rows and for `kept` between the two parts of their backward (0: it
+ * is never split); also env->work, wide, gathered and rope. After dtx_params_allocate. */
+enum dtx_status dtx_model_allocate(struct dtx_model *model, int slots, int kept);
 /* Bytes that dtx_model_allocate takes from the backend, by env->recompute; env->params must be allocated. */
-size_t dtx_model_bytes(const struct dtx_model *model, int slots);
+size_t dtx_model_bytes(const struct dtx_model *model, int slots, int kept);
 void dtx_model_free(struct dtx_model *model);
-/* in: the held rows [m,D] from the previous stage (absent on the first); out: for the next (absent on the last).
- * Collective over tp. */
-enum dtx_status dtx_model_forward(struct dtx_model *model, int slot, const struct dtx_tensor *in,
+/* in: the held rows [m,D] from the part before (absent on the first); out: for the part after (absent on the last).
+ * Collective over tp, like the other steps. */
+enum dtx_status dtx_model_forward(struct dtx_model *model, const struct dtx_step *step, const struct dtx_tensor *in,
                                   const struct dtx_tensor *out);
-enum dtx_status dtx_model_backward(struct dtx_model *model, int slot, const struct dtx_tensor *dout,
+enum dtx_status dtx_model_backward(struct dtx_model *model, const struct dtx_step *step, const struct dtx_tensor *dout,
                                    const struct dtx_tensor *din);
+/* The same work in two steps, layer by layer in the same order; what the second needs waits in step->keep. */
+enum dtx_status dtx_model_backward_input(struct dtx_model *model, const struct dtx_step *step,
+                                         const struct dtx_tensor *dout, const struct dtx_tensor *din);
+enum dtx_status dtx_model_backward_weight(struct dtx_model *model, const struct dtx_step *step);
 /* λ of this stage's layers into out (master [layers of the whole model]); the other entries are left as they are. */
 enum dtx_status dtx_model_lambda(struct dtx_model *model, const struct dtx_tensor *out);
 /* Model FLOPs of one token's forward pass through the whole model when a query sees `keys` keys (training: 3 times). */
 double dtx_model_flops(const struct dtx_model_config *config, double keys);
-/* First block of a stage; of stage + 1: one past its last. */
-int64_t dtx_model_first_block(int64_t layers, int stage, int stages);
 
 #endif

@@ -20,6 +20,7 @@ struct dtx_test_model {
     int64_t bucket_bytes;
     const char *schedule;
     const char *recompute; /* NULL: none */
+    struct dtx_split split;
     int64_t layers, global_batch, micro_batch, length, vocab;
 };
 

@@ -14,9 +14,14 @@
 
 enum { STEPS = 50, MAX_WEIGHTS = 64 };
 
-static const int meshes[][4] = {/* tp, pp, dp, ZeRO */
-                                {2, 1, 1, 0}, {1, 2, 1, 0}, {1, 1, 2, 0}, {2, 2, 1, 0}, {2, 1, 2, 0},
-                                {1, 2, 2, 1}, {2, 2, 2, 1}, {4, 2, 1, 0}, {1, 4, 2, 1}, {1, 1, 4, 1}};
+static const struct {
+    int tp, pp, dp, zero;
+    const char *schedule;
+    int chunks;
+} meshes[] = {{2, 1, 1, 0, "gpipe", 1}, {1, 2, 1, 0, "interleaved", 2}, {1, 1, 2, 0, "1f1b", 1},
+              {2, 2, 1, 0, "1f1b", 1},  {2, 1, 2, 0, "gpipe", 1},       {1, 2, 2, 1, "zb_h1", 1},
+              {2, 2, 2, 1, "gpipe", 1}, {4, 2, 1, 0, "interleaved", 2}, {1, 4, 2, 1, "1f1b", 1},
+              {1, 1, 4, 1, "1f1b", 1}};
 
 struct outcome {
     double losses[STEPS], norms[STEPS];
@@ -128,15 +133,16 @@ static int check_model(struct dtx_ctx *ctx, struct dtx_comm *world, struct dtx_c
     if (world->rank == 0)
         run(ctx, world, self, &m, &reference);
     for (size_t i = 0; i < sizeof meshes / sizeof *meshes; i++) {
-        int size = meshes[i][0] * meshes[i][1] * meshes[i][2];
+        int size = meshes[i].tp * meshes[i].pp * meshes[i].dp;
         struct dtx_comm *part;
         char name[128];
-        m.tp = meshes[i][0];
-        m.pp = meshes[i][1];
-        m.dp = meshes[i][2];
-        m.zero = meshes[i][3];
+        m.tp = meshes[i].tp;
+        m.pp = meshes[i].pp;
+        m.dp = meshes[i].dp;
+        m.zero = meshes[i].zero;
         m.bucket_bytes = i % 2 ? 16384 : 0;
-        m.schedule = i % 2 ? "1f1b" : "gpipe";
+        m.schedule = meshes[i].schedule;
+        m.split.chunks = meshes[i].chunks;
         if (m.gqa && m.tp > 2)
             continue; /* two key/value heads */
         snprintf(name, sizeof name, "%s tp%d pp%d dp%d ZeRO %d %s", title, m.tp, m.pp, m.dp, m.zero, m.schedule);

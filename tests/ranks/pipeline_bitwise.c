@@ -1,8 +1,9 @@
 /* test: label=ranks ranks=8 timeout=300 */
 /*
- * Pipeline splits and schedules change no bit of losses, norms or weights: 2 and 4 stages, GPipe and 1F1B, against one
- * stage, in fp32 and bf16, with data parallelism 1 and 2 and tensor parallelism 1 and 2; tied embeddings, clipping
- * active at every step, sequence parallelism on and off, 4 to 8 micro-batches with unequal target counts.
+ * Pipeline splits, schedules and chunks change no bit of losses, norms or weights: 2 and 4 stages, every schedule,
+ * even, uneven and by FLOPs, against one stage, in fp32 and bf16, with data parallelism 1 and 2 and tensor parallelism
+ * 1 and 2; 7 blocks, tied embeddings, clipping active at every step, sequence
+ * parallelism on and off, 4 to 8 micro-batches with unequal target counts.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -60,6 +61,31 @@ static double *run_on(struct dtx_ctx *ctx, struct dtx_comm *world, const struct 
     return values;
 }
 
+/* How the pipeline runs: schedule, chunks, layout ("" even), which must give the same bits. */
+static const struct {
+    int pp;
+    const char *schedule;
+    struct dtx_split split;
+} pipelines[] = {{2, "gpipe", {1, "", false}},
+                 {2, "1f1b", {1, "5,2", false}},
+                 {2, "interleaved", {1, "", false}},
+                 {2, "interleaved", {2, "", false}},
+                 {2, "interleaved", {2, "0,3,4,0", false}},
+                 {2, "zb_h1", {1, "", true}},
+                 {4, "gpipe", {1, "", false}},
+                 {4, "1f1b", {1, "", false}},
+                 {4, "1f1b", {1, "0,3,4,0", false}},
+                 {4, "interleaved", {2, "", false}},
+                 {4, "zb_h1", {1, "", false}}};
+
+static int64_t count_different(const double *a, const double *b, int64_t n)
+{
+    int64_t different = 0;
+    for (int64_t i = 0; i < n; i++)
+        different += memcmp(&a[i], &b[i], sizeof *a) != 0;
+    return different;
+}
+
 static int check(struct dtx_ctx *ctx, struct dtx_comm *world, struct dtx_test_model m)
 {
     int failures = 0;
@@ -67,23 +93,22 @@ static int check(struct dtx_ctx *ctx, struct dtx_comm *world, struct dtx_test_mo
     m.pp = 1;
     m.schedule = "gpipe";
     double *one = run_on(ctx, world, &m, &count);
-    for (int pp = 2; pp <= 4; pp *= 2)
-        for (int s = 0; s < 2; s++) {
-            m.pp = pp;
-            m.schedule = s ? "1f1b" : "gpipe";
-            if (m.tp * m.pp * m.dp > 8)
-                continue;
-            double *split = run_on(ctx, world, &m, &count);
-            if (world->rank == 0) {
-                int64_t different = 0;
-                for (int64_t i = 0; i < count; i++)
-                    different += memcmp(&one[i], &split[i], sizeof *one) != 0;
-                printf("%s %s tp%d dp%d: pp%d %s: %lld of %lld numbers differ\n", dtx_dtype_name(m.dtype), m.attention,
-                       m.tp, m.dp, pp, m.schedule, (long long)different, (long long)count);
-                failures += different != 0;
-            }
-            free(split);
+    for (size_t i = 0; i < sizeof pipelines / sizeof *pipelines; i++) {
+        m.pp = pipelines[i].pp;
+        m.schedule = pipelines[i].schedule;
+        m.split = pipelines[i].split;
+        if (m.tp * m.pp * m.dp > 8)
+            continue;
+        double *split = run_on(ctx, world, &m, &count);
+        if (world->rank == 0) {
+            int64_t different = count_different(one, split, count);
+            printf("%s %s tp%d dp%d: pp%d %s %d chunks '%s'%s: %lld of %lld numbers differ\n", dtx_dtype_name(m.dtype),
+                   m.attention, m.tp, m.dp, m.pp, m.schedule, m.split.chunks, m.split.layout,
+                   m.split.by_flops ? " by FLOPs" : "", (long long)different, (long long)count);
+            failures += different != 0;
         }
+        free(split);
+    }
     free(one);
     return failures;
 }
@@ -105,6 +130,7 @@ int main(void)
                 m.sequence = !variant;
                 m.dp = i == 1 ? 2 : 1;
                 m.tp = i == 2 ? 2 : 1;
+                m.layers = 7;
                 failures += check(&ctx, world, m);
             }
     dtx_comm_broadcast_bytes(world, &failures, sizeof failures, 0);

@@ -1,8 +1,8 @@
 /* test: label=ranks ranks=2 timeout=120 */
 /*
- * Recomputation changes no bit of losses, norms or weights, on one and two stages, in fp32 and bf16, for both attention
- * variants, with documents and grouped queries; and the memory of activations is what dtx_model_bytes says, for every
- * choice, with sequence parallelism and without, smaller from each choice to the next.
+ * Recomputation changes no bit of losses, norms or weights, on one and two stages, with every schedule, in fp32 and
+ * bf16, for both attention variants, with documents and grouped queries; and the memory of activations is what
+ * dtx_model_bytes says, for every choice, with sequence parallelism and without, smaller from each choice to the next.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -15,27 +15,35 @@ enum { STEPS = 4 };
 
 static void check_bits(struct dtx_comm *world, struct dtx_test_model m)
 {
-    static const char *const choices[] = {"attention", "block", "block:2", "attention:3"};
+    static const struct {
+        int pp;
+        const char *schedule;
+        int chunks;
+        const char *recompute;
+    } runs[] = {{1, "gpipe", 1, "attention"}, {1, "1f1b", 1, "block"},  {1, "1f1b", 1, "block:2"},
+                {2, "1f1b", 1, "attention"},  {2, "gpipe", 1, "block"}, {2, "interleaved", 2, "block"},
+                {2, "zb_h1", 1, "attention"}, {2, "zb_h1", 1, "block"}, {2, "1f1b", 1, "attention:3"}};
     int64_t count = 0;
     m.pp = 1;
     m.recompute = NULL;
     double *none = dtx_test_numbers(world, &m, STEPS, &count);
-    for (int pp = 1; pp <= 2; pp++)
-        for (size_t i = 0; i < sizeof choices / sizeof *choices; i++) {
-            m.pp = pp;
-            m.recompute = choices[i];
-            double *again = dtx_test_numbers(world, &m, STEPS, &count);
-            if (world->rank == 0)
-                CHECK_THAT(world, dtx_test_different(none, again, count) == 0, "%s %s pp%d %s: %lld of %lld differ",
-                           dtx_dtype_name(m.dtype), m.attention, pp, m.recompute,
-                           (long long)dtx_test_different(none, again, count), (long long)count);
-            free(again);
-        }
+    for (size_t i = 0; i < sizeof runs / sizeof *runs; i++) {
+        m.pp = runs[i].pp;
+        m.schedule = runs[i].schedule;
+        m.split.chunks = runs[i].chunks;
+        m.recompute = runs[i].recompute;
+        double *again = dtx_test_numbers(world, &m, STEPS, &count);
+        if (world->rank == 0)
+            CHECK_THAT(world, dtx_test_different(none, again, count) == 0, "%s %s pp%d %s %s: %lld of %lld differ",
+                       dtx_dtype_name(m.dtype), m.attention, m.pp, m.schedule, m.recompute,
+                       (long long)dtx_test_different(none, again, count), (long long)count);
+        free(again);
+    }
     free(none);
 }
 
 /* Bytes of one stage's activations: as stated; checked against what the backend counts. */
-static size_t bytes_of(struct dtx_comm *world, const struct dtx_test_model *m, int stage, int slots)
+static size_t bytes_of(struct dtx_comm *world, const struct dtx_test_model *m, int stage, int slots, int kept)
 {
     struct dtx_ctx *ctx = world->ctx;
     struct dtx_engine_config config;
@@ -61,11 +69,11 @@ static size_t bytes_of(struct dtx_comm *world, const struct dtx_test_model *m, i
                           .max_length = m->length};
     CHECK_OK(world, dtx_model_declare(&env, &model));
     CHECK_OK(world, dtx_params_allocate(&params, backend, &mesh, m->dtype));
-    size_t before = backend->allocated_bytes, stated = dtx_model_bytes(model, slots);
-    CHECK_OK(world, dtx_model_allocate(model, slots));
+    size_t before = backend->allocated_bytes, stated = dtx_model_bytes(model, slots, kept);
+    CHECK_OK(world, dtx_model_allocate(model, slots, kept));
     size_t counted = backend->allocated_bytes - before;
-    CHECK_THAT(world, stated == counted, "%s stage %d, %d slots: stated %zu bytes, counted %zu",
-               m->recompute ? m->recompute : "none", stage, slots, stated, counted);
+    CHECK_THAT(world, stated == counted, "%s stage %d, %d slots, %d kept: stated %zu bytes, counted %zu",
+               m->recompute ? m->recompute : "none", stage, slots, kept, stated, counted);
     dtx_model_free(model);
     CHECK_THAT(world, backend->allocated_bytes == before, "%zu bytes left", backend->allocated_bytes - before);
     dtx_params_free(&params);
@@ -75,17 +83,17 @@ static size_t bytes_of(struct dtx_comm *world, const struct dtx_test_model *m, i
 }
 
 /* Each choice takes less than the one before it, where several micro-batches are alive. */
-static void check_stage(struct dtx_comm *world, struct dtx_test_model m, int stage)
+static void check_stage(struct dtx_comm *world, struct dtx_test_model m, int stage, int kept)
 {
     static const char *const choices[] = {"none", "attention:2", "attention", "block"};
     size_t last = SIZE_MAX;
     for (size_t i = 0; i < sizeof choices / sizeof *choices; i++) {
         m.recompute = choices[i];
-        size_t bytes = bytes_of(world, &m, stage, 3);
+        size_t bytes = bytes_of(world, &m, stage, 3, kept);
         CHECK_THAT(world, bytes < last, "%s takes %zu bytes, the choice before it %zu", choices[i], bytes, last);
         last = bytes;
         m.sequence = !m.sequence;
-        size_t without = bytes_of(world, &m, stage, 3);
+        size_t without = bytes_of(world, &m, stage, 3, kept);
         m.sequence = !m.sequence;
         CHECK_THAT(world, m.tp == 1 ? bytes == without : bytes < without,
                    "tp%d %s: %zu bytes with sequence parallelism, %zu without", m.tp, choices[i], bytes, without);
@@ -99,7 +107,8 @@ static void check_bytes(struct dtx_comm *world, struct dtx_test_model m)
     for (m.tp = 1; m.tp <= 2; m.tp++)
         for (m.pp = 1; m.pp <= 2; m.pp++)
             for (int stage = 0; stage < m.pp; stage++)
-                check_stage(world, m, stage);
+                for (int kept = 0; kept <= 2; kept += 2)
+                    check_stage(world, m, stage, kept);
 }
 
 static void check_texts(struct dtx_comm *world)

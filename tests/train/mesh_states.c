@@ -1,6 +1,7 @@
 /* test: label=train ranks=8 timeout=240 */
 /*
- * A checkpoint of each mesh (1, tp2, pp2, dp2, tp2×pp2, tp2×dp2, pp2×dp2, 2×2×2; with ZeRO dp2, dp3, dp4, tp2×dp3,
+ * A checkpoint of each mesh (1, tp2, pp2, dp2, tp2×pp2, tp2×dp2, pp2×dp2 with 2 chunks a stage, 2×2×2 with the
+ * backward in two parts and an uneven layout; with ZeRO dp2, dp3, dp4, tp2×dp3,
  * pp2×dp2, 2×2×2) loads on every one of them: on every rank every weight, master and optimizer state has the bits that
  * the writer's whole arrays have, in all copies, and padding is zero. On the writer's own mesh training then goes on
  * bit for bit as if it had never stopped. In fp32 with tied embeddings and in bf16 with untied ones and grouped
@@ -14,11 +15,18 @@
 #include "tests/harness/rank_check.h"
 #include "trainer/state.h"
 
-static const int meshes[][4] = {/* tp, pp, dp, ZeRO */
-                                {1, 1, 1, 0}, {2, 1, 1, 0}, {1, 2, 1, 0}, {1, 1, 2, 0}, {2, 2, 1, 0},
-                                {2, 1, 2, 0}, {1, 2, 2, 0}, {2, 2, 2, 0}, {1, 1, 2, 1}, {1, 1, 3, 1},
-                                {1, 1, 4, 1}, {2, 1, 3, 1}, {1, 2, 2, 1}, {2, 2, 2, 1}};
-enum { MESHES = sizeof meshes / sizeof *meshes };
+enum { MESHES = 14 };
+static const struct {
+    int tp, pp, dp, zero;
+    const char *schedule;
+    struct dtx_split split;
+} meshes[MESHES] = {{1, 1, 1, 0, "1f1b", {1, "", false}},        {2, 1, 1, 0, "1f1b", {1, "", false}},
+                    {1, 2, 1, 0, "1f1b", {1, "", false}},        {1, 1, 2, 0, "1f1b", {1, "", false}},
+                    {2, 2, 1, 0, "gpipe", {1, "", false}},       {2, 1, 2, 0, "1f1b", {1, "", false}},
+                    {1, 2, 2, 0, "interleaved", {2, "", false}}, {2, 2, 2, 0, "zb_h1", {1, "1,2", false}},
+                    {1, 1, 2, 1, "1f1b", {1, "", false}},        {1, 1, 3, 1, "1f1b", {1, "", false}},
+                    {1, 1, 4, 1, "1f1b", {1, "", false}},        {2, 1, 3, 1, "1f1b", {1, "", false}},
+                    {1, 2, 2, 1, "interleaved", {2, "", false}}, {2, 2, 2, 1, "zb_h1", {1, "1,2", false}}};
 static const char kinds[] = {'w', '0', '1'}; /* as dtx_test_gather calls them */
 
 struct place {
@@ -41,11 +49,13 @@ static int64_t elements(const struct dtx_param_row *row)
 static void open_place(struct dtx_comm *world, struct dtx_backend *backend, int i, struct place *p)
 {
     struct dtx_engine_config config;
-    int size = meshes[i][0] * meshes[i][1] * meshes[i][2];
-    p->model.tp = meshes[i][0];
-    p->model.pp = meshes[i][1];
-    p->model.dp = meshes[i][2];
-    p->model.zero = meshes[i][3];
+    int size = meshes[i].tp * meshes[i].pp * meshes[i].dp;
+    p->model.tp = meshes[i].tp;
+    p->model.pp = meshes[i].pp;
+    p->model.dp = meshes[i].dp;
+    p->model.schedule = meshes[i].schedule;
+    p->model.split = meshes[i].split;
+    p->model.zero = meshes[i].zero;
     p->model.bucket_bytes = i % 2 ? 16384 : 0;
     dtx_test_config(&p->model, &config);
     config.seed = 100 + i; /* nothing may be right by chance */
@@ -158,7 +168,7 @@ static void check_writer(struct dtx_comm *world, struct place *places, int a, co
     snprintf(path, sizeof path, "%s/step-%08d", dir, a + 1);
     train(world, writer);
     if (writer->engine)
-        CHECK_OK(world, dtx_state_save(writer->engine, dir, &meta, 0));
+        CHECK_OK(world, dtx_state_save(writer->engine, dir, &meta, NULL));
     gather(world, writer, &saved);
     CHECK_OK(world, dtx_comm_barrier(world));
     train(world, writer);

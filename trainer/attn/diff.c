@@ -65,9 +65,9 @@ static int saved(const struct dtx_layer *layer, struct dtx_saved *out)
     out[S_O2] = (struct dtx_saved){"o2", env->act, n, columns, made_again};
     out[S_LSE] = (struct dtx_saved){"lse", env->master, n, 2 * heads, made_again};
     out[S_RSTD] = (struct dtx_saved){"sub_rstd", env->master, n, heads, made_again};
-    out[S_DO] = (struct dtx_saved){"do", env->act, n, columns, DTX_SAVED_GRADIENT};
-    out[S_DSUM] = (struct dtx_saved){"dsum", env->master, n, 2 * heads, DTX_SAVED_GRADIENT};
-    out[S_DLAMBDA] = (struct dtx_saved){"dlambda", env->master, heads, 1, DTX_SAVED_GRADIENT};
+    out[S_DO] = (struct dtx_saved){"do", env->act, n, columns, DTX_SAVED_SCRATCH};
+    out[S_DSUM] = (struct dtx_saved){"dsum", env->master, n, 2 * heads, DTX_SAVED_SCRATCH};
+    out[S_DLAMBDA] = (struct dtx_saved){"dlambda", env->master, heads, 1, DTX_SAVED_SCRATCH};
     return S_COUNT;
 }
 

@@ -22,7 +22,7 @@ static int saved(const struct dtx_layer *layer, struct dtx_saved *out)
     const struct dtx_env *env = layer->env;
     int64_t heads = env->model->heads / env->mesh->size[DTX_AXIS_TP];
     out[S_LSE] = (struct dtx_saved){"lse", env->master, env->max_rows, heads, DTX_SAVED_INPUT | DTX_SAVED_RECOMPUTE};
-    out[S_DSUM] = (struct dtx_saved){"dsum", env->master, env->max_rows, heads, DTX_SAVED_GRADIENT};
+    out[S_DSUM] = (struct dtx_saved){"dsum", env->master, env->max_rows, heads, DTX_SAVED_SCRATCH};
     return S_COUNT;
 }
 
