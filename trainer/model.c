@@ -68,7 +68,7 @@ static enum dtx_status declare_parts(struct dtx_model *model, const int64_t *cou
     int stages = model->env->mesh->size[DTX_AXIS_PP], parts = stages * model->chunks, embed_param = -1;
     int64_t first = 0;
     for (int part = 0; part < parts; part++) {
-        if (DTX_MUTANT(chunk_order)) /* a stage's chunks one after another in the model */
+        if (model->chunks > 1 && DTX_MUTANT(chunk_order)) /* a stage's chunks one after another in the model */
             first = (part % stages * model->chunks + part / stages) * counts[part];
         DTX_TRY(model->env->ctx, declare_part(model, part, parts, first, counts[part], &embed_param));
         first += counts[part];
