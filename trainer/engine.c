@@ -197,8 +197,7 @@ static enum dtx_status stage_backward_input(void *self, const struct dtx_step *s
 static enum dtx_status stage_backward_weight(void *self, const struct dtx_step *step)
 {
     struct dtx_engine *e = self;
-    if (!DTX_MUTANT(weight_part_of_current_tokens))
-        select_micro_batch(e, step->micro_batch);
+    select_micro_batch(e, step->micro_batch);
     return dtx_model_backward_weight(e->model, step);
 }
 

@@ -54,16 +54,17 @@ static void check_channel(const struct dtx_mesh *m, struct dtx_comm *out, struct
         CHECK_OK(world, dtx_comm_wait(&sends));
 }
 
-static void check_tied(const struct dtx_mesh *m)
+/* A communicator of the first and the last stage. */
+static void check_ends(const struct dtx_mesh *m, struct dtx_comm *comm)
 {
     int stages = m->size[DTX_AXIS_PP];
     bool end = stages > 1 && (dtx_mesh_first_stage(m) || dtx_mesh_last_stage(m));
-    CHECK(m->world, (m->tied != NULL) == end);
+    CHECK(m->world, (comm != NULL) == end);
     if (!end)
         return;
-    CHECK(m->world, m->tied->size == 2 && m->tied->rank == (dtx_mesh_first_stage(m) ? 0 : 1));
+    CHECK(m->world, comm->size == 2 && comm->rank == (dtx_mesh_first_stage(m) ? 0 : 1));
     int both[2], at[DTX_AXES];
-    CHECK_OK(m->world, dtx_comm_gather_bytes(m->tied, &m->world->rank, sizeof(int), both));
+    CHECK_OK(m->world, dtx_comm_gather_bytes(comm, &m->world->rank, sizeof(int), both));
     for (int i = 0; i < 2; i++) {
         memcpy(at, m->rank, sizeof at);
         at[DTX_AXIS_PP] = i ? stages - 1 : 0;
@@ -84,9 +85,12 @@ static void check_mesh(struct dtx_comm *world, int tp, int dp, int pp)
     check_channel(&m, m.backward_out, m.backward_in, stage + 1);
     if (m.forward_out)
         CHECK(world, m.forward_out != m.backward_in);
-    check_tied(&m);
+    check_ends(&m, m.tied);
+    check_ends(&m, m.wrap_forward);
+    check_ends(&m, m.wrap_backward);
+    CHECK(world, !m.wrap_forward || m.wrap_forward != m.wrap_backward);
     dtx_mesh_free(&m);
-    CHECK(world, m.axis[0] == NULL && m.tied == NULL);
+    CHECK(world, m.axis[0] == NULL && m.tied == NULL && m.wrap_forward == NULL);
 }
 
 static void refused(struct dtx_comm *world, int tp, int dp, int pp, const char *text)

@@ -131,9 +131,9 @@ int main(void)
                 m.dp = i == 1 ? 2 : 1;
                 m.tp = i == 2 ? 2 : 1;
                 m.layers = 7;
-                failures += check(&ctx, world, m);
+                failures = failures ? failures : check(&ctx, world, m);
+                dtx_comm_broadcast_bytes(world, &failures, sizeof failures, 0);
             }
-    dtx_comm_broadcast_bytes(world, &failures, sizeof failures, 0);
     dtx_comm_close_world(world);
     return failures ? 1 : 0;
 }
