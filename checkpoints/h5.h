@@ -28,7 +28,7 @@ enum dtx_status dtx_h5_fail_at(struct dtx_ctx *ctx, const char *path, const char
 
 /* A file being made. Large objects lie at multiples of 4096 bytes; what HDF5 allocates but does not write is a hole. */
 struct dtx_h5_out {
-    hid_t file;
+    hid_t file, driver;
     struct page **pages; /* sorted */
     int64_t n, room, bytes;
 };

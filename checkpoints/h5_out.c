@@ -182,15 +182,14 @@ enum dtx_status dtx_h5_create(struct dtx_ctx *ctx, const char *path, struct dtx_
     enum dtx_status status = DTX_OK;
     hid_t list = dtx_h5_access_list(), id = -1;
     memset(out, 0, sizeof *out);
-    out->file = -1;
+    out->file = out->driver = -1;
     if (list >= 0)
         id = H5FDregister(&driver);
     if (id < 0 || H5Pset_driver(list, id, &out) < 0)
         status = dtx_h5_fail(ctx, path, "register its driver");
     else if ((out->file = H5Fcreate(path, H5F_ACC_TRUNC, H5P_DEFAULT, list)) < 0)
         status = dtx_h5_fail(ctx, path, "begin the file");
-    if (id >= 0)
-        H5FDunregister(id);
+    out->driver = id;
     if (list >= 0)
         H5Pclose(list);
     if (status != DTX_OK)
@@ -202,11 +201,13 @@ void dtx_h5_discard(struct dtx_h5_out *out)
 {
     if (out->file >= 0)
         H5Fclose(out->file);
+    if (out->driver >= 0)
+        H5FDunregister(out->driver);
     for (int64_t i = 0; i < out->n; i++)
         free(out->pages[i]);
     free(out->pages);
     memset(out, 0, sizeof *out);
-    out->file = -1;
+    out->file = out->driver = -1;
 }
 
 static enum dtx_status write_pages(struct dtx_ctx *ctx, const char *path, const struct dtx_h5_out *out)

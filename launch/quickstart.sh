@@ -108,10 +108,11 @@ say "what it writes (seed 1)"
 
 say "summary"
 "$dtx" curve run --unigram "$entropy" --svg loss.svg
-awk -F'[:,]' '{ for (i = 1; i < NF; i++) { if ($i == "\"tokens_per_s\"") t[NR] = $(i + 1); if ($i == "\"peak_share\"") p[NR] = $(i + 1) } }
-    END { n = asort_median(t, NR); m = asort_median(p, NR); printf "speed           %.0f tokens/s, %.0f %% of this machine'"'"'s measured peak (medians of all steps)\n", n, 100 * m }
-    function asort_median(a, n, i, j, x) { for (i = 2; i <= n; i++) { x = a[i]; for (j = i - 1; j > 0 && a[j] > x; j--) a[j + 1] = a[j]; a[j + 1] = x } return a[int((n + 1) / 2)] }' run/metrics.jsonl
-awk -v l="$loss" -v e="$entropy" 'BEGIN { printf "held-out loss   %.3f nats; unigram entropy of the same text %.3f: %.2f nats below\n", l, e, e - l }'
+median() { sed -nE "s/.*\"$1\":([0-9.eE+-]+).*/\1/p" run/metrics.jsonl | sort -g | awk '{ v[NR] = $1 } END { print v[int((NR + 1) / 2)] }'; }
+awk -v t="$(median tokens_per_s)" -v p="$(median peak_share)" 'BEGIN {
+    printf "speed           %.0f tokens/s, %.0f %% of this machine'"'"'s measured peak (medians of all steps)\n", t, 100 * p }'
+awk -v l="$loss" -v e="$entropy" 'BEGIN {
+    printf "held-out loss   %.3f nats, %.3f %s the unigram entropy %.3f of the same text\n", l, l < e ? e - l : l - e, l < e ? "below" : "ABOVE", e }'
 echo "checkpoint      $dir/run/checkpoints/$(cat run/checkpoints/latest)"
 echo "curve           $dir/loss.svg"
 echo "time            $((SECONDS - started)) s without the packages"

@@ -164,3 +164,14 @@ enum dtx_status dtx_grads_norm(struct dtx_grads *g, struct dtx_queue *queue, dou
     *norm = sqrt(total);
     return DTX_OK;
 }
+
+enum dtx_status dtx_grads_square_sum(struct dtx_grads *g, struct dtx_queue *queue, const struct dtx_tensor *x,
+                                     double *sum)
+{
+    int64_t n = dtx_tensor_count(x);
+    struct dtx_sqnorm_args args = {
+        .x = dtx_tensor_1d(x->data, x->dtype, n), .blocks = g->blocks, .sum = dtx_tensor_rows(&g->sums, 0, 1)};
+    args.blocks.dim[0] = dtx_div_up(n, 1024);
+    DTX_TRY(g->params->ctx, dtx_sqnorm(queue, &args));
+    return dtx_tensor_get(queue, &args.sum, sum);
+}

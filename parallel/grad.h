@@ -35,4 +35,8 @@ enum dtx_status dtx_grads_reduce(struct dtx_grads *grads, struct dtx_queue *queu
 /* The global L2 norm, the same bits on every rank. Waits for the queue. Collective over the mesh. */
 enum dtx_status dtx_grads_norm(struct dtx_grads *grads, struct dtx_queue *queue, double *norm);
 
+/* Σ x² of one tensor of the master dtype that is no larger than the largest row held. Waits. Not collective. */
+enum dtx_status dtx_grads_square_sum(struct dtx_grads *grads, struct dtx_queue *queue, const struct dtx_tensor *x,
+                                     double *sum);
+
 #endif

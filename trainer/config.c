@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "kernels/base/mem.h"
+
 #include "parallel/schedule.h"
 #include "trainer/attn.h"
 #include "trainer/lr.h"
@@ -39,12 +41,12 @@ const struct dtx_opt_row dtx_train_options[] = {
     {"model.subnorm", DTX_OPT_CHOICE, "affine", "affine|plain|none", FIXED, "norm over each differential head"},
     {"model.lambda_init", DTX_OPT_TEXT, "depth", NULL, FIXED,
      "λ_init: 'depth' (0.8 - 0.6 exp(-0.3 layer)) or a number"},
-    {"train.length", DTX_OPT_INT, "256", "1..16777216", FREE, "tokens in a sequence"},
+    {"train.length", DTX_OPT_INT, "256", "1..16777216", FIXED, "tokens in a sequence"},
     {"train.batch", DTX_OPT_INT, "16", "1..1000000000", FREE, "sequences in a step, over all data ranks"},
     {"train.micro_batch", DTX_OPT_INT, "0", "0..1000000", FREE,
      "sequences in one forward pass; 0: chosen (1, or more without pipeline)"},
     {"train.steps", DTX_OPT_INT, "100", "0..", FREE, "optimizer steps of the whole run"},
-    {"train.until", DTX_OPT_INT, "0", "0..", FREE,
+    {"train.until", DTX_OPT_INT, "0", "0..", DTX_OPT_CALL,
      "stop after this step, with everything saved; 0: go on to train.steps"},
     {"train.dtype", DTX_OPT_CHOICE, "f32", "f32|bf16|f64", FIXED,
      "activations; masters and sums are fp32 (f64: for tests)"},
@@ -59,7 +61,7 @@ const struct dtx_opt_row dtx_train_options[] = {
     {"lr.schedule", DTX_OPT_CHOICE, "linear", DTX_LR_CHOICES, FREE, "learning rate after the warm-up"},
     {"lr.peak", DTX_OPT_REAL, "1e-3", "0..", FREE, "highest learning rate"},
     {"lr.min", DTX_OPT_REAL, "1e-5", "0..", FREE, "learning rate of the last step"},
-    {"lr.warmup", DTX_OPT_INT, "10", "0..", FREE, "steps from 0 to the peak"},
+    {"lr.warmup", DTX_OPT_INT, "0", "0..", FREE, "steps from 0 to the peak"},
     {"lr.decay_steps", DTX_OPT_INT, "0", "0..", FREE, "wsd: steps of the final decay; 0: a tenth of the run"},
     {"parallel.tp", DTX_OPT_INT, "1", "1..100000", FREE, "tensor ranks: heads, ffn columns and vocabulary are split"},
     {"parallel.pp", DTX_OPT_INT, "1", "1..100000", FREE, "pipeline stages"},
@@ -79,8 +81,10 @@ const struct dtx_opt_row dtx_train_options[] = {
     {"eval.samples", DTX_OPT_INT, "64", "0..", FREE, "held-out sequences of an evaluation; 0: none"},
     {"checkpoint.every", DTX_OPT_INT, "100", "0..", FREE, "steps between checkpoints; 0: only at the end"},
     {"checkpoint.keep", DTX_OPT_INT, "3", "0..", FREE, "newest checkpoints kept; 0: all"},
-    {"checkpoint.dir", DTX_OPT_TEXT, "", NULL, FREE, "folder of the checkpoints; default: RUN/checkpoints"},
-    {"run.dir", DTX_OPT_TEXT, "run", NULL, FREE, "folder of the run: configuration, metrics, status, checkpoints"},
+    {"checkpoint.max_shards", DTX_OPT_INT, "256", "1..256", FREE, "most shard files of a checkpoint"},
+    {"checkpoint.dir", DTX_OPT_TEXT, "", NULL, DTX_OPT_CALL, "folder of the checkpoints; default: RUN/checkpoints"},
+    {"run.dir", DTX_OPT_TEXT, "run", NULL, DTX_OPT_CALL,
+     "folder of the run: configuration, metrics, status, checkpoints"},
     {"device", DTX_OPT_CHOICE, "auto", "auto|cpu", FREE, "where to compute"},
     {"cpu.threads", DTX_OPT_INT, "0", "0..4096", FREE,
      "threads of each rank; 0: the allowed cores shared by the node's ranks"},
@@ -132,6 +136,14 @@ static void check_model(struct dtx_opt *opt, struct dtx_model_config *m)
         return;
     }
     int64_t maps = m->attention->softmax_heads;
+    if (m->head_dim == 0 && m->width % (2 * maps * m->heads)) {
+        int64_t unit = 2 * maps * m->heads;
+        dtx_opt_fault(opt,
+                      "model.width %lld cannot be cut into %lld heads of %s even width; widths that fit: %lld, %lld",
+                      (long long)m->width, (long long)m->heads, maps == 2 ? "two maps of" : "an",
+                      (long long)dtx_max64(unit, m->width / unit * unit), (long long)((m->width / unit + 1) * unit));
+        return;
+    }
     if (m->head_dim == 0)
         m->head_dim = m->width / (maps * m->heads);
     if (m->head_dim * maps * m->heads != m->width)
@@ -143,6 +155,20 @@ static void check_model(struct dtx_opt *opt, struct dtx_model_config *m)
     if (m->heads % m->kv_heads)
         dtx_opt_fault(opt, "model.heads %lld is not a multiple of model.kv_heads %lld", (long long)m->heads,
                       (long long)m->kv_heads);
+}
+
+/* What was derived becomes the option's value, so that a checkpoint names the shape and not the rule. */
+static void store_resolved(struct dtx_opt *opt, const struct dtx_model_config *m)
+{
+    const struct {
+        const char *key;
+        int64_t value;
+    } derived[] = {{"model.kv_heads", m->kv_heads}, {"model.head_dim", m->head_dim}, {"model.ffn", m->ffn}};
+    for (size_t i = 0; i < sizeof derived / sizeof *derived; i++) {
+        char text[32];
+        snprintf(text, sizeof text, "%lld", (long long)derived[i].value);
+        dtx_opt_set(opt, derived[i].key, text, DTX_OPT_FLAG, "derived");
+    }
 }
 
 /* "1, 2, 4": the divisors of both numbers. */
@@ -218,6 +244,10 @@ static void read_batch(struct dtx_opt *opt, struct dtx_engine_config *c)
 /* Contradictions between options of the run itself. */
 static void check_run(struct dtx_opt *opt)
 {
+    if (dtx_opt_real(opt, "optim.beta1") >= 1 || dtx_opt_real(opt, "optim.beta2") >= 1)
+        dtx_opt_fault(opt, "optim.beta1 and optim.beta2 must be below 1");
+    if (dtx_opt_real(opt, "optim.eps") <= 0)
+        dtx_opt_fault(opt, "optim.eps must be above 0: weights without gradient would become 0/0");
     int64_t warmup = dtx_opt_int(opt, "lr.warmup"), steps = dtx_opt_int(opt, "train.steps");
     if (warmup > 0 && warmup >= steps)
         dtx_opt_fault(opt, "lr.warmup %lld is not below train.steps %lld: the peak would never be left",
@@ -233,6 +263,7 @@ void dtx_engine_config_read(struct dtx_opt *opt, int world_size, struct dtx_engi
     memset(out, 0, sizeof *out);
     read_model(opt, &out->model);
     check_model(opt, &out->model);
+    store_resolved(opt, &out->model);
     read_mesh(opt, world_size, out);
     read_batch(opt, out);
     check_run(opt);

@@ -280,8 +280,8 @@ enum dtx_status dtx_engine_logits(struct dtx_engine *e, const int32_t *tokens, i
     struct dtx_env *env = &e->env;
     int64_t vocab = e->config.model.vocab;
     if (e->mesh.world->size != 1 || first < 0 || n < 1 || first + n > e->config.batch.length)
-        return dtx_fail(e->ctx, DTX_E_RANGE, "tokens %lld … %lld do not fit a context of %lld", (long long)first,
-                        (long long)(first + n), (long long)e->config.batch.length);
+        return dtx_fail(e->ctx, DTX_E_RANGE, "%lld tokens after %lld do not fit a context of %lld", (long long)n,
+                        (long long)first, (long long)e->config.batch.length);
     select_micro_batch(e, 0);
     env->training = false;
     env->batch = 1;
@@ -301,6 +301,23 @@ enum dtx_status dtx_engine_logits(struct dtx_engine *e, const int32_t *tokens, i
         widen(env->master, logits, vocab);
     dtx_tensor_free(e->queue->backend, &env->logits);
     return status;
+}
+
+enum dtx_status dtx_engine_finite(struct dtx_engine *e, bool *finite)
+{
+    int64_t bad = 0;
+    for (int i = 0; i < e->params.n; i++) {
+        const struct dtx_param *item = &e->params.item[i];
+        for (int k = -1; k < e->config.optim.variant->n_states && item->held; k++) {
+            double sum;
+            DTX_TRY(e->ctx, dtx_grads_square_sum(&e->grads, e->queue, k < 0 ? &item->master : &item->state[k], &sum));
+            bad += !isfinite(sum);
+        }
+    }
+    struct dtx_tensor count = dtx_tensor_1d(&bad, DTX_I64, 1); /* host memory: no queue */
+    DTX_TRY(e->ctx, dtx_comm_all_reduce_sum(e->mesh.world, NULL, &count));
+    *finite = bad == 0;
+    return DTX_OK;
 }
 
 enum dtx_status dtx_engine_lambda(struct dtx_engine *e, double *lambda, int *n)

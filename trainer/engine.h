@@ -44,6 +44,8 @@ enum dtx_status dtx_engine_evaluate(struct dtx_engine *engine, const struct dtx_
  * last token's logits (host, vocab of them). One rank only; first + n ≤ length. */
 enum dtx_status dtx_engine_logits(struct dtx_engine *engine, const int32_t *tokens, int64_t first, int64_t n,
                                   double *logits);
+/* Are all weights, masters and optimizer states of all ranks finite? Waits for the queue. */
+enum dtx_status dtx_engine_finite(struct dtx_engine *engine, bool *finite);
 /* λ per layer of the whole model (host, model.layers of them); *n = 0 where the variant has none. */
 enum dtx_status dtx_engine_lambda(struct dtx_engine *engine, double *lambda, int *n);
 

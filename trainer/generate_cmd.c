@@ -96,8 +96,8 @@ static enum dtx_status write_text(struct writer *w)
 {
     struct dtx_session *s = w->s;
     int64_t context = s->config.batch.length, wanted = dtx_opt_int(s->opt, "tokens");
-    int64_t base = dtx_max64(0, w->ids.n - context / 2); /* the context begins at ids[base] */
-    int64_t fed = base;                                  /* ids before it are in the cache */
+    int64_t base = dtx_max64(0, w->ids.n - dtx_max64(1, context / 2)); /* the context begins at ids[base] */
+    int64_t fed = base;                                                /* ids before it are in the cache */
     printf("%s", dtx_opt_text(s->opt, "prompt"));
     for (int64_t i = 0; i < wanted; i++) {
         if (w->ids.n - base > context) { /* full: go on with the latter half */

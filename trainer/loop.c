@@ -1,11 +1,10 @@
 #include "trainer/loop.h"
 
-#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
+#include <unistd.h>
 
 #include "data/loader.h"
 #include "kernels/base/clock.h"
@@ -15,6 +14,7 @@
 #include "trainer/lr.h"
 #include "trainer/metrics.h"
 #include "trainer/progress.h"
+#include "trainer/run_folder.h"
 #include "trainer/run_status.h"
 #include "trainer/state.h"
 #include "trainer/stop.h"
@@ -30,10 +30,15 @@ struct loop {
     struct dtx_heldout *heldout;
     struct dtx_metrics *metrics;   /* rank 0 */
     struct dtx_progress *progress; /* rank 0 */
-    int32_t *tokens, *targets;     /* [sequences · length] */
-    double *lambda;                /* [layers] */
-    double peak;                   /* FLOP/s of all ranks */
-    size_t memory_bytes;           /* the fullest rank's */
+    struct dtx_run_folder folder;  /* rank 0 */
+    bool documents;                /* options that every step asks for */
+    int64_t eval_every, eval_samples, checkpoint_every;
+    struct dtx_ckpt_save_options save_options;
+    int *stop_signals;         /* [ranks] */
+    int32_t *tokens, *targets; /* [sequences · length] */
+    double *lambda;            /* [layers] */
+    double peak;               /* FLOP/s of all ranks */
+    size_t memory_bytes;       /* the fullest rank's */
     int64_t step, steps, saved_step, tokens_seen;
     int64_t end; /* last step of this call: train.until or the run's last */
     int skipped_in_a_row;
@@ -46,7 +51,7 @@ static bool root(const struct loop *l)
     return l->s->world->rank == 0;
 }
 
-static void set_lr(struct loop *l)
+static void read_options(struct loop *l)
 {
     struct dtx_opt *opt = l->s->opt;
     int64_t until = dtx_opt_int(opt, "train.until");
@@ -60,6 +65,12 @@ static void set_lr(struct loop *l)
                             .decay_steps = dtx_opt_int(opt, "lr.decay_steps")};
     if (l->lr.decay_steps == 0)
         l->lr.decay_steps = dtx_max64(1, l->steps / 10);
+    l->documents = dtx_opt_bool(opt, "data.doc_reset");
+    l->eval_every = dtx_opt_int(opt, "eval.every");
+    l->eval_samples = dtx_opt_int(opt, "eval.samples");
+    l->checkpoint_every = dtx_opt_int(opt, "checkpoint.every");
+    l->save_options = (struct dtx_ckpt_save_options){.keep = (int)dtx_opt_int(opt, "checkpoint.keep"),
+                                                     .max_shards = (int)dtx_opt_int(opt, "checkpoint.max_shards")};
 }
 
 static enum dtx_status open_data(struct loop *l)
@@ -90,47 +101,22 @@ static enum dtx_status open_data(struct loop *l)
     l->lambda = p;
     if (!*config.paths)
         return dtx_fail(l->ctx, DTX_E_CONFIG, "data.train is not set: give the prefix of a pair of token files");
+    DTX_TRY(l->ctx, dtx_mem_alloc(l->ctx, s->world->size, sizeof *l->stop_signals, &p));
+    l->stop_signals = p;
     DTX_TRY(l->ctx, dtx_stream_open(l->ctx, &config, &l->stream));
     DTX_TRY(l->ctx, dtx_loader_open(l->ctx, l->stream, &loader, &l->loader));
-    if (dtx_opt_int(s->opt, "eval.samples") > 0 && config.heldout > 0)
+    if (l->eval_samples > 0 && config.heldout > 0)
         DTX_TRY(l->ctx, dtx_heldout_open(s, &l->heldout));
     return DTX_OK;
 }
 
-static enum dtx_status make_folder(struct dtx_ctx *ctx, const char *path)
-{
-    char part[DTX_PATH];
-    snprintf(part, sizeof part, "%s", path);
-    for (char *p = part + 1;; p++) {
-        if (*p != '/' && *p != '\0')
-            continue;
-        char end = *p;
-        *p = '\0';
-        if (mkdir(part, 0777) != 0 && errno != EEXIST)
-            return dtx_fail(ctx, DTX_E_IO, "run.dir: cannot make the folder %s: %s", part, strerror(errno));
-        if (end == '\0')
-            return DTX_OK;
-        *p = end;
-    }
-}
-
-/* Rank 0: the run's folder, its configuration, metrics. A folder with another run's metrics is not written over. */
+/* Rank 0: the run's folder, metrics, progress. */
 static enum dtx_status open_run_folder(struct loop *l)
 {
     struct dtx_session *s = l->s;
-    char path[DTX_PATH];
-    struct stat existing;
-    DTX_TRY(l->ctx, make_folder(l->ctx, s->run_dir));
-    snprintf(path, sizeof path, "%s/metrics.jsonl", s->run_dir);
-    if (!s->resumed && stat(path, &existing) == 0 && existing.st_size > 0)
-        return dtx_fail(l->ctx, DTX_E_CONFIG,
-                        "run.dir: %s already holds a run; continue it with --resume latest, or choose another folder",
-                        s->run_dir);
-    snprintf(path, sizeof path, "%s/config.yaml", s->run_dir);
-    FILE *file = fopen(path, "w");
-    if (!file || fputs(s->text, file) < 0 || fclose(file) != 0)
-        return dtx_fail(l->ctx, DTX_E_IO, "%s: cannot write: %s", path, strerror(errno));
     const char *mode = dtx_opt_text(s->opt, "log.progress");
+    DTX_TRY(l->ctx, dtx_run_folder_open(l->ctx, s->run_dir, s->checkpoint_dir, s->resumed ? s->resumed_from : NULL,
+                                        s->text, &l->folder));
     DTX_TRY(l->ctx, dtx_metrics_open(l->ctx, s->run_dir, l->step, &l->metrics));
     return dtx_progress_open(l->ctx, stderr,
                              strcmp(mode, "live") == 0    ? DTX_PROGRESS_LIVE
@@ -205,7 +191,7 @@ static void describe(const struct loop *l)
 static enum dtx_status open_loop(struct loop *l)
 {
     struct dtx_session *s = l->s;
-    set_lr(l);
+    read_options(l);
     l->best_heldout = NAN;
     if (s->resumed) {
         l->step = l->saved_step = s->meta.step;
@@ -229,6 +215,8 @@ static enum dtx_status close_loop(struct loop *l)
     dtx_stream_close(l->stream);
     dtx_mem_free(l->tokens);
     dtx_mem_free(l->lambda);
+    dtx_mem_free(l->stop_signals);
+    dtx_run_folder_close(&l->folder);
     return status;
 }
 
@@ -248,21 +236,24 @@ static enum dtx_status next_batch(struct loop *l, struct dtx_batch *batch)
 /* Every rank learns whether any was asked to stop, and by which signal. */
 static enum dtx_status agree_to_stop(struct loop *l)
 {
-    unsigned char mine = (unsigned char)dtx_stop_requested();
-    void *all;
-    DTX_TRY(l->ctx, dtx_mem_alloc(l->ctx, l->s->world->size, 1, &all));
-    enum dtx_status status = dtx_comm_gather_bytes(l->s->world, &mine, 1, all);
-    int asked = DTX_MUTANT(stop_of_rank_0_only) ? 1 : l->s->world->size;
-    for (int r = 0; r < asked && status == DTX_OK && l->stop_signal == 0; r++)
-        l->stop_signal = ((unsigned char *)all)[r];
-    dtx_mem_free(all);
-    return status;
+    int mine = dtx_stop_requested(), asked = DTX_MUTANT(stop_of_rank_0_only) ? 1 : l->s->world->size;
+    DTX_TRY(l->ctx, dtx_comm_gather_bytes(l->s->world, &mine, sizeof mine, l->stop_signals));
+    for (int r = 0; r < asked && l->stop_signal == 0; r++)
+        l->stop_signal = l->stop_signals[r];
+    return DTX_OK;
 }
 
-/* A failed save warns and training goes on; earlier checkpoints are untouched. */
+/* A failed save warns and training goes on; earlier checkpoints are untouched. Damaged weights are never saved. */
 static enum dtx_status save(struct loop *l)
 {
     struct dtx_session *s = l->s;
+    bool finite;
+    DTX_TRY(l->ctx, dtx_engine_finite(s->engine, &finite));
+    if (!finite)
+        return dtx_fail(l->ctx, DTX_E_NUMERIC,
+                        "step %lld left weights or optimizer states that are not finite; nothing is saved of it. Lower "
+                        "lr.peak or look at the optimizer's options; the last checkpoint is of step %lld",
+                        (long long)l->step, (long long)l->saved_step);
     struct dtx_ckpt_meta meta = {
         .step = l->step,
         .tokens = l->tokens_seen,
@@ -277,11 +268,11 @@ static enum dtx_status save(struct loop *l)
         meta.samples++;
     if (l->progress)
         dtx_progress_clear(l->progress);
-    enum dtx_status status = root(l) ? dtx_metrics_sync(l->ctx, l->metrics) : DTX_OK;
-    if (status == DTX_OK)
-        status = dtx_state_save(s->engine, s->checkpoint_dir, &meta, (int)dtx_opt_int(s->opt, "checkpoint.keep"));
-    else
-        status = dtx_comm_agree(s->world, status);
+    if (root(l) && dtx_metrics_sync(l->ctx, l->metrics) != DTX_OK) {
+        dtx_log(l->ctx, DTX_LOG_WARN, "%s", l->ctx->error.text);
+        dtx_error_clear(l->ctx);
+    }
+    enum dtx_status status = dtx_state_save(s->engine, s->checkpoint_dir, &meta, &l->save_options);
     if (status == DTX_OK) {
         l->saved_step = l->step;
         if (root(l))
@@ -332,11 +323,11 @@ static enum dtx_status report(struct loop *l, const struct dtx_step_result *resu
 
 static enum dtx_status evaluate(struct loop *l, double *heldout)
 {
-    int64_t every = dtx_opt_int(l->s->opt, "eval.every"), targets;
+    int64_t targets;
     *heldout = NAN;
-    if (!l->heldout || !(l->step == l->end || (every > 0 && l->step % every == 0)))
+    if (!l->heldout || !(l->step == l->end || (l->eval_every > 0 && l->step % l->eval_every == 0)))
         return DTX_OK;
-    DTX_TRY(l->ctx, dtx_heldout_loss(l->heldout, dtx_opt_int(l->s->opt, "eval.samples"), heldout, &targets));
+    DTX_TRY(l->ctx, dtx_heldout_loss(l->heldout, l->eval_samples, heldout, &targets));
     if (isnan(l->best_heldout) || *heldout < l->best_heldout)
         l->best_heldout = *heldout;
     return DTX_OK;
@@ -348,8 +339,7 @@ static enum dtx_status one_step(struct loop *l)
     struct dtx_step_result result;
     double heldout, start = dtx_clock_now();
     DTX_TRY(l->ctx, dtx_comm_agree(l->s->world, next_batch(l, &data)));
-    bool documents = dtx_opt_bool(l->s->opt, "data.doc_reset");
-    struct dtx_engine_batch batch = {l->tokens, l->targets, documents ? data.doc_start : NULL};
+    struct dtx_engine_batch batch = {l->tokens, l->targets, l->documents ? data.doc_start : NULL};
     l->step++;
     int64_t update = l->step - (DTX_MUTANT(adam_step_restarts) ? l->s->meta.step : 0);
     DTX_TRY(l->ctx, dtx_engine_step(l->s->engine, &batch, update, dtx_lr_at(&l->lr, l->step), &result));
@@ -365,8 +355,8 @@ static enum dtx_status one_step(struct loop *l)
     DTX_TRY(l->ctx, evaluate(l, &heldout));
     DTX_TRY(l->ctx, report(l, &result, heldout, seconds, data.wait_seconds));
     DTX_TRY(l->ctx, agree_to_stop(l));
-    int64_t every = dtx_opt_int(l->s->opt, "checkpoint.every");
-    bool due = every > 0 && l->step % every == 0 && (!result.skipped || DTX_MUTANT(skipped_step_saved));
+    bool due = l->checkpoint_every > 0 && l->step % l->checkpoint_every == 0 &&
+               (!result.skipped || DTX_MUTANT(skipped_step_saved));
     if (due || l->stop_signal != 0 || l->step == l->end)
         return save(l);
     return DTX_OK;

@@ -1,22 +1,24 @@
 #include "trainer/session.h"
 
-#include <limits.h>
+#include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "kernels/base/host.h"
 #include "kernels/base/mem.h"
+#include "kernels/base/mutant.h"
 #include "trainer/state.h"
 
 extern char **environ;
 
 static const struct dtx_opt_row common_options[] = {
-    {"preset", DTX_OPT_TEXT, "", NULL, DTX_OPT_FREE,
-     "a shipped configuration by name (laptop, bench-124m, …) or a file"},
-    {"resume", DTX_OPT_TEXT, "", NULL, DTX_OPT_FREE,
+    {"preset", DTX_OPT_TEXT, "", NULL, DTX_OPT_CALL,
+     "a shipped configuration by name (laptop, bench-124m, …) or a path"},
+    {"resume", DTX_OPT_TEXT, "", NULL, DTX_OPT_CALL,
      "checkpoint to continue: latest, a checkpoint's folder, or a folder of them"},
-    {"help", DTX_OPT_BOOL, "false", NULL, DTX_OPT_FREE, "print this"},
+    {"help", DTX_OPT_BOOL, "false", NULL, DTX_OPT_CALL, "print this"},
     {NULL, 0, NULL, NULL, 0, NULL},
 };
 
@@ -27,13 +29,40 @@ static enum dtx_status create_options(struct dtx_ctx *ctx, const struct dtx_sess
     return dtx_opt_create(ctx, tables, 3, out);
 }
 
+/* "bench-124m, diff-13b, …" */
+static void list_presets(char *text, size_t bytes)
+{
+    struct dirent **entries = NULL;
+    int n = scandir(DTX_PRESETS, &entries, NULL, alphasort);
+    size_t used = 0;
+    text[0] = '\0';
+    for (int i = 0; i < n; i++) {
+        const char *end = strstr(entries[i]->d_name, ".yaml");
+        if (end && used + 64 < bytes)
+            used += (size_t)snprintf(text + used, bytes - used, "%s%.*s", used ? ", " : "",
+                                     (int)(end - entries[i]->d_name), entries[i]->d_name);
+        free(entries[i]);
+    }
+    free(entries);
+}
+
 static enum dtx_status load_preset(struct dtx_ctx *ctx, struct dtx_opt *opt)
 {
     const char *name = dtx_opt_text(opt, "preset");
     char path[DTX_PATH];
     if (!*name)
         return DTX_OK;
-    snprintf(path, sizeof path, strchr(name, '/') ? "%s" : DTX_PRESETS "/%s.yaml", name);
+    if (strchr(name, '/')) {
+        snprintf(path, sizeof path, "%s", name);
+    } else {
+        snprintf(path, sizeof path, "%s/%s.yaml", DTX_PRESETS, name);
+        if (access(path, R_OK) != 0) {
+            char list[512];
+            list_presets(list, sizeof list);
+            dtx_opt_fault(opt, "preset: there is no '%s'; there are: %s", name, list);
+            return DTX_OK;
+        }
+    }
     return dtx_opt_load_file(ctx, opt, path, DTX_OPT_PRESET);
 }
 
@@ -78,28 +107,43 @@ static enum dtx_status find_checkpoint(struct dtx_session *s, const char *resume
     return DTX_OK;
 }
 
+static const char *shown(double value, char text[40])
+{
+    snprintf(text, 40, "%.17g", value);
+    return text;
+}
+
 /* Rank 0: the checkpoint's own options below the user's; what may not change must not differ. */
 static enum dtx_status merge_stored(struct dtx_session *s, const struct dtx_session_command *command)
 {
     if (!s->resumed)
         return DTX_OK;
     struct dtx_opt *stored;
-    DTX_TRY(s->ctx, dtx_opt_load_text(s->ctx, s->opt, s->meta.config, s->resumed_from, DTX_OPT_PRESET));
-    dtx_opt_set(s->opt, "train.until", "0", DTX_OPT_PRESET, "resume"); /* meant the call that stopped there */
+    char text[40];
+    DTX_TRY(s->ctx, dtx_opt_load_text(s->ctx, s->opt, s->meta.config, s->resumed_from, DTX_OPT_STORED));
     if (command->needs_checkpoint) {
         char batch[32]; /* any number of ranks may evaluate: each gets as many sequences as the others */
         int64_t ranks = s->world->size, stored_batch = dtx_opt_int(s->opt, "train.batch");
         snprintf(batch, sizeof batch, "%lld", (long long)dtx_round_up(stored_batch, ranks));
-        dtx_opt_set(s->opt, "parallel.tp", "1", DTX_OPT_PRESET, "eval");
-        dtx_opt_set(s->opt, "parallel.pp", "1", DTX_OPT_PRESET, "eval");
-        dtx_opt_set(s->opt, "parallel.dp", "0", DTX_OPT_PRESET, "eval");
-        dtx_opt_set(s->opt, "train.micro_batch", "0", DTX_OPT_PRESET, "eval");
-        dtx_opt_set(s->opt, "train.batch", command->one_rank ? "1" : batch, DTX_OPT_PRESET, "eval");
+        dtx_opt_set(s->opt, "parallel.tp", "1", DTX_OPT_STORED, "eval");
+        dtx_opt_set(s->opt, "parallel.pp", "1", DTX_OPT_STORED, "eval");
+        dtx_opt_set(s->opt, "parallel.dp", "0", DTX_OPT_STORED, "eval");
+        dtx_opt_set(s->opt, "train.micro_batch", "0", DTX_OPT_STORED, "eval");
+        dtx_opt_set(s->opt, "train.batch", command->one_rank ? "1" : batch, DTX_OPT_STORED, "eval");
     }
     DTX_TRY(s->ctx, create_options(s->ctx, command, &stored));
-    enum dtx_status status = dtx_opt_load_text(s->ctx, stored, s->meta.config, s->resumed_from, DTX_OPT_PRESET);
-    if (status == DTX_OK)
+    enum dtx_status status = dtx_opt_load_text(s->ctx, stored, s->meta.config, s->resumed_from, DTX_OPT_STORED);
+    if (status == DTX_OK) {
+        if (command->needs_checkpoint) /* nothing is trained: any part of any text may be held out */
+            dtx_opt_set(stored, "data.heldout", shown(dtx_opt_real(s->opt, "data.heldout"), text), DTX_OPT_FLAG,
+                        "eval");
         dtx_opt_compare_fixed(s->opt, stored, s->resumed_from);
+        if (strcmp(dtx_opt_text(s->opt, "data.train"), dtx_opt_text(stored, "data.train")) != 0 &&
+            !command->needs_checkpoint)
+            dtx_log(s->ctx, DTX_LOG_WARN,
+                    "data.train was '%s' and is '%s': if the text is another one, samples will repeat or be left out",
+                    dtx_opt_text(stored, "data.train"), dtx_opt_text(s->opt, "data.train"));
+    }
     dtx_opt_free(stored);
     return status;
 }
@@ -108,13 +152,21 @@ static enum dtx_status merge_stored(struct dtx_session *s, const struct dtx_sess
 static enum dtx_status share_options(struct dtx_session *s, const struct dtx_session_command *command)
 {
     enum dtx_status status = DTX_OK;
+    char *all = NULL;
     if (s->world->rank == 0)
-        status = dtx_opt_dump(s->ctx, s->opt, &s->text);
+        status = dtx_opt_dump(s->ctx, s->opt, &all);
     DTX_TRY(s->ctx, dtx_comm_agree(s->world, status));
-    DTX_TRY(s->ctx, dtx_comm_broadcast_text(s->world, &s->text, 0));
+    DTX_TRY(s->ctx, dtx_comm_broadcast_text(s->world, &all, 0));
     if (s->world->rank != 0) {
-        DTX_TRY(s->ctx, create_options(s->ctx, command, &s->opt));
-        DTX_TRY(s->ctx, dtx_opt_load_text(s->ctx, s->opt, s->text, "rank 0", DTX_OPT_FLAG));
+        status = create_options(s->ctx, command, &s->opt);
+        if (status == DTX_OK)
+            status = dtx_opt_load_text(s->ctx, s->opt, all, "rank 0", DTX_OPT_FLAG);
+    }
+    dtx_mem_free(all);
+    if (status == DTX_OK)
+        status = dtx_opt_dump_stored(s->ctx, s->opt, &s->text);
+    DTX_TRY(s->ctx, dtx_comm_agree(s->world, status));
+    if (s->world->rank != 0) {
         dtx_engine_config_read(s->opt, s->world->size, &s->config);
         set_folders(s);
     }
@@ -150,6 +202,9 @@ static enum dtx_status resolve_options(struct dtx_session *s, const struct dtx_s
         if (status == DTX_OK) {
             set_folders(s);
             dtx_engine_config_read(s->opt, s->world->size, &s->config);
+            if (!command->one_rank && !*dtx_opt_text(s->opt, "data.train"))
+                dtx_opt_fault(s->opt,
+                              "data.train is not set: give the prefixes of the token files (dtx tokenize makes them)");
             if (command->one_rank && s->world->size != 1)
                 dtx_opt_fault(s->opt, "dtx %s runs on one rank, %d were started", command->name, s->world->size);
             status = dtx_opt_check(s->ctx, s->opt);
@@ -227,7 +282,8 @@ enum dtx_status dtx_session_open(struct dtx_ctx *ctx, const struct dtx_session_c
 
 enum dtx_status dtx_session_close(struct dtx_session *s, enum dtx_status status)
 {
-    if (status == DTX_OK || status == DTX_E_REQUEUE) { /* all ranks come here: communicators may be freed */
+    bool alone = s->world && s->world->size == 1;
+    if (status == DTX_OK || status == DTX_E_REQUEUE || alone) { /* all ranks come here: communicators may be freed */
         dtx_engine_free(s->engine);
         dtx_backend_close(s->backend);
     }

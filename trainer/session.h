@@ -22,7 +22,7 @@ struct dtx_session {
     struct dtx_ctx *ctx;
     struct dtx_comm *world;
     struct dtx_opt *opt;
-    char *text; /* all options as resolved, YAML */
+    char *text; /* the options as resolved, without those of one call; YAML */
     struct dtx_engine_config config;
     struct dtx_backend *backend;
     struct dtx_engine *engine;

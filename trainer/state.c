@@ -19,7 +19,8 @@ struct state {
 
 /* This rank's part of one tensor of one weight as an item: the rows that the part touches. Of ranks that hold the same
  * elements the first one writes them. */
-static void add_item(struct state *s, const char *group, const struct dtx_param *p, const struct dtx_tensor *part)
+static void add_item(struct state *s, const char *group, const struct dtx_param *p, const struct dtx_tensor *part,
+                     bool loading)
 {
     const struct dtx_mesh *mesh = dtx_engine_mesh(s->engine);
     struct dtx_ckpt_item *item = &s->items[s->n];
@@ -38,6 +39,8 @@ static void add_item(struct state *s, const char *group, const struct dtx_param 
     bool first = mesh->rank[DTX_AXIS_DP] == 0 || (p->cut && !DTX_MUTANT(pieces_of_other_ranks_not_saved));
     item->writer = first && p->row.stage == mesh->rank[DTX_AXIS_PP] &&
                    (p->row.place.kind == DTX_SPLIT || mesh->rank[DTX_AXIS_TP] == 0);
+    if (item->n_boxes == 0 || !(loading || item->writer)) /* a save needs nothing of ranks that only hold copies */
+        return;
     s->skip[s->n] = rows.skip;
     s->tensors[s->n++] = *part;
 }
@@ -70,13 +73,13 @@ static enum dtx_status list_items(struct state *s, bool loading, bool weights_on
         bool rounded = item->weight.dtype != item->master.dtype;
         struct dtx_tensor weight = dtx_param_part(item, &item->weight);
         if (!(loading && rounded) || DTX_MUTANT(master_not_loaded))
-            add_item(s, "model", item, &weight);
+            add_item(s, "model", item, &weight, loading);
         if (rounded && !(loading && DTX_MUTANT(master_not_loaded)))
-            add_item(s, "optimizer/master", item, &item->master);
+            add_item(s, "optimizer/master", item, &item->master, loading);
         for (int k = 0; k < optim->n_states - DTX_MUTANT(second_moment_not_kept) && !weights_only; k++) {
             char group[64];
             snprintf(group, sizeof group, "optimizer/%s", optim->states[k]);
-            add_item(s, group, item, &item->state[k]);
+            add_item(s, group, item, &item->state[k], loading);
         }
     }
     return DTX_OK;
@@ -120,17 +123,17 @@ static enum dtx_status copy_items(struct state *s, bool into)
     return DTX_OK;
 }
 
-enum dtx_status dtx_state_save(struct dtx_engine *engine, const char *dir, const struct dtx_ckpt_meta *meta, int keep)
+enum dtx_status dtx_state_save(struct dtx_engine *engine, const char *dir, const struct dtx_ckpt_meta *meta,
+                               const struct dtx_ckpt_save_options *options)
 {
     struct state s;
     struct dtx_comm *world = dtx_engine_mesh(engine)->world;
-    struct dtx_ckpt_save_options options = {.keep = keep};
     enum dtx_status status = open_state(engine, false, false, &s);
     if (status == DTX_OK)
         status = copy_items(&s, false);
     status = dtx_comm_agree(world, status);
     if (status == DTX_OK)
-        status = dtx_ckpt_save(s.ctx, world, dir, s.items, s.n, meta, &options);
+        status = dtx_ckpt_save(s.ctx, world, dir, s.items, s.n, meta, options);
     close_state(&s);
     return status;
 }

@@ -10,7 +10,8 @@
 #include "trainer/engine.h"
 
 /* Writes a checkpoint below `dir`. Collective over the world. */
-enum dtx_status dtx_state_save(struct dtx_engine *engine, const char *dir, const struct dtx_ckpt_meta *meta, int keep);
+enum dtx_status dtx_state_save(struct dtx_engine *engine, const char *dir, const struct dtx_ckpt_meta *meta,
+                               const struct dtx_ckpt_save_options *options);
 /* Fills weights and, unless weights_only, optimizer state from one checkpoint folder. Collective over the world. */
 enum dtx_status dtx_state_load(struct dtx_engine *engine, const char *path, bool weights_only);
 

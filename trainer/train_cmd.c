@@ -2,6 +2,7 @@
 #include <unistd.h>
 
 #include "kernels/base/command.h"
+#include "kernels/base/mutant.h"
 #include "trainer/loop.h"
 #include "trainer/run_status.h"
 #include "trainer/stop.h"
@@ -20,7 +21,7 @@ static const struct dtx_session_command command = {
 static void note_failure(const struct dtx_session *s, enum dtx_status status)
 {
     char path[DTX_PATH];
-    if (s->ctx->rank != 0 || !s->opt || !*dtx_opt_text(s->opt, "resume"))
+    if (DTX_MUTANT(stale_status_kept) || s->ctx->rank != 0 || !s->opt || !*dtx_opt_text(s->opt, "resume"))
         return;
     const char *dir = s->run_dir[0] ? s->run_dir : dtx_opt_text(s->opt, "run.dir");
     snprintf(path, sizeof path, "%s/status", dir);

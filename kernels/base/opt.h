@@ -1,6 +1,7 @@
 /*
  * Options: one row per option makes the YAML key, the flag `--parallel.tp 2`, the variable DTX_PARALLEL_TP, the line of
- * --help and the text stored in a checkpoint. Order of precedence: flag > variable > file > preset > default.
+ * --help and the text stored in a checkpoint. Order of precedence: flag > variable > file > preset > the resumed
+ * checkpoint > default.
  *
  * Faults (unknown keys with the nearest known one, values out of type or range, both with their source) are collected
  * while sources are read and reported together by dtx_opt_check. Not thread-safe; not collective.
@@ -15,7 +16,11 @@
 enum dtx_opt_type { DTX_OPT_INT, DTX_OPT_REAL, DTX_OPT_BOOL, DTX_OPT_TEXT, DTX_OPT_CHOICE };
 
 /* May the value differ between a checkpoint and the run that resumes it? */
-enum dtx_opt_resume { DTX_OPT_FREE, DTX_OPT_FIXED };
+enum dtx_opt_resume {
+    DTX_OPT_FREE,
+    DTX_OPT_FIXED,
+    DTX_OPT_CALL /* belongs to one call of the program: stored nowhere */
+};
 
 struct dtx_opt_row {
     const char *key; /* "parallel.tp"; one or two words joined by a dot, lower case and _ */
@@ -33,7 +38,7 @@ enum dtx_status dtx_opt_create(struct dtx_ctx *ctx, const struct dtx_opt_row *co
                                struct dtx_opt **out);
 void dtx_opt_free(struct dtx_opt *opt);
 
-enum dtx_opt_source { DTX_OPT_DEFAULT, DTX_OPT_PRESET, DTX_OPT_FILE, DTX_OPT_VARIABLE, DTX_OPT_FLAG };
+enum dtx_opt_source { DTX_OPT_DEFAULT, DTX_OPT_STORED, DTX_OPT_PRESET, DTX_OPT_FILE, DTX_OPT_VARIABLE, DTX_OPT_FLAG };
 
 /* Reads YAML (nested maps of one level or dotted keys) from a file, or from text with `name` for messages. Only an
  * unreadable file or broken YAML fails here; faults of keys and values wait for dtx_opt_check. */
@@ -63,6 +68,8 @@ void dtx_opt_set(struct dtx_opt *opt, const char *key, const char *value, enum d
 
 /* All keys and values as YAML, in table order: loads back to the same values. Free with dtx_mem_free. */
 enum dtx_status dtx_opt_dump(struct dtx_ctx *ctx, const struct dtx_opt *opt, char **out);
+/* The same without the options of one call: what a run's folder and its checkpoints keep. */
+enum dtx_status dtx_opt_dump_stored(struct dtx_ctx *ctx, const struct dtx_opt *opt, char **out);
 /* Adds a fault for each FIXED option whose value differs between the two (both values named). */
 void dtx_opt_compare_fixed(struct dtx_opt *opt, const struct dtx_opt *stored, const char *stored_name);
 void dtx_opt_help(const struct dtx_opt *opt, FILE *file);

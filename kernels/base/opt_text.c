@@ -4,6 +4,7 @@
 #include <yaml.h>
 
 #include "kernels/base/mem.h"
+#include "kernels/base/mutant.h"
 #include "kernels/base/opt_impl.h"
 
 struct growing {
@@ -36,7 +37,7 @@ static bool emit_scalar(yaml_emitter_t *emitter, const char *text, bool quoted)
            yaml_emitter_emit(emitter, &event);
 }
 
-static bool emit_all(yaml_emitter_t *emitter, const struct dtx_opt *opt)
+static bool emit_all(yaml_emitter_t *emitter, const struct dtx_opt *opt, bool all)
 {
     yaml_event_t event;
     bool good = yaml_stream_start_event_initialize(&event, YAML_UTF8_ENCODING) && yaml_emitter_emit(emitter, &event) &&
@@ -46,6 +47,8 @@ static bool emit_all(yaml_emitter_t *emitter, const struct dtx_opt *opt)
                 yaml_emitter_emit(emitter, &event);
     for (int i = 0; good && i < opt->n_values; i++) {
         const struct opt_value *value = &opt->values[i];
+        if (!all && value->row->resume == DTX_OPT_CALL && !DTX_MUTANT(until_kept_on_resume))
+            continue;
         bool quoted = value->row->type == DTX_OPT_TEXT || value->row->type == DTX_OPT_CHOICE;
         good = emit_scalar(emitter, value->row->key, false) && emit_scalar(emitter, value->text, quoted);
     }
@@ -54,7 +57,7 @@ static bool emit_all(yaml_emitter_t *emitter, const struct dtx_opt *opt)
            yaml_stream_end_event_initialize(&event) && yaml_emitter_emit(emitter, &event);
 }
 
-enum dtx_status dtx_opt_dump(struct dtx_ctx *ctx, const struct dtx_opt *opt, char **out)
+static enum dtx_status dump(struct dtx_ctx *ctx, const struct dtx_opt *opt, bool all, char **out)
 {
     yaml_emitter_t emitter;
     if (!yaml_emitter_initialize(&emitter))
@@ -64,7 +67,7 @@ enum dtx_status dtx_opt_dump(struct dtx_ctx *ctx, const struct dtx_opt *opt, cha
     yaml_emitter_set_unicode(&emitter, 1);
     yaml_emitter_set_width(&emitter, -1);
     enum dtx_status status;
-    if (!emit_all(&emitter, opt))
+    if (!emit_all(&emitter, opt, all))
         status = dtx_fail(ctx, DTX_E_LIBRARY, "libyaml could not write the options: %s",
                           emitter.problem ? emitter.problem : "unknown problem");
     else
@@ -72,6 +75,16 @@ enum dtx_status dtx_opt_dump(struct dtx_ctx *ctx, const struct dtx_opt *opt, cha
     yaml_emitter_delete(&emitter);
     free(text.text);
     return status;
+}
+
+enum dtx_status dtx_opt_dump(struct dtx_ctx *ctx, const struct dtx_opt *opt, char **out)
+{
+    return dump(ctx, opt, true, out);
+}
+
+enum dtx_status dtx_opt_dump_stored(struct dtx_ctx *ctx, const struct dtx_opt *opt, char **out)
+{
+    return dump(ctx, opt, false, out);
 }
 
 static size_t group_length(const char *key)

@@ -1,9 +1,9 @@
 /*
  * matmul. f32, and bf16 where the processor multiplies it, go through oneDNN; f64 and the rest through gemm_loops.h.
  *
- * C is cut into fixed blocks of ROWS × COLUMNS and k into fixed pieces of DEPTH, added in order; each is one oneDNN
- * product planned for one thread. So no bit depends on the number of threads. Primitives are slow to make and kept by
- * shape.
+ * C is cut into blocks of rows × COLUMNS and k into pieces of DEPTH, added in order; each is one oneDNN product planned
+ * for one thread. Rows go from ROWS to MOST_ROWS, by the shape of C: larger ones are faster, but threads need blocks.
+ * So no bit depends on the number of threads. Primitives are slow to make and kept by shape.
  */
 #include <omp.h>
 #include <dnnl.h>
@@ -12,7 +12,7 @@
 
 #include "kernels/cpu/impl.h"
 
-enum { ROWS = 256, COLUMNS = 1024, DEPTH = 4096, DIRECT_UNITS = 4 };
+enum { ROWS = 256, MOST_ROWS = 1024, COLUMNS = 1024, ENOUGH_BLOCKS = 32, DEPTH = 4096, DIRECT_UNITS = 4 };
 
 /* Everything that a primitive depends on. No padding: compared as bytes. */
 struct product_key {
@@ -46,8 +46,22 @@ static enum dtx_status dnnl_check(struct dtx_ctx *ctx, dnnl_status_t status, con
 }
 #define DNNL_TRY(ctx, call) DTX_TRY(ctx, dnnl_check(ctx, call, #call))
 
-enum dtx_status dtx_cpu_products_create(struct dtx_ctx *ctx, int threads, struct dtx_cpu_products **out)
+/* oneDNN keeps to the backend's instruction set, so that ranks on different processors compute alike. The library takes
+ * this once a process, before its first product: a second backend of another set in one process (tests) keeps the
+ * first. */
+static void limit_isa(struct dtx_ctx *ctx, int isa)
 {
+    static const dnnl_cpu_isa_t limits[] = {[DTX_ISA_PLAIN] = dnnl_cpu_isa_sse41,
+                                            [DTX_ISA_AVX2] = dnnl_cpu_isa_avx2,
+                                            [DTX_ISA_AVX512] = dnnl_cpu_isa_avx512_core,
+                                            [DTX_ISA_AVX512_BF16] = dnnl_cpu_isa_avx512_core_bf16};
+    if (dnnl_set_max_cpu_isa(limits[isa]) != dnnl_success && dnnl_get_effective_cpu_isa() != limits[isa])
+        dtx_log(ctx, DTX_LOG_DEBUG, "oneDNN keeps the instruction set of this process' first backend");
+}
+
+enum dtx_status dtx_cpu_products_create(struct dtx_ctx *ctx, int threads, int isa, struct dtx_cpu_products **out)
+{
+    limit_isa(ctx, isa);
     void *memory, *streams;
     DTX_TRY(ctx, dtx_mem_alloc(ctx, 1, sizeof(struct dtx_cpu_products), &memory));
     struct dtx_cpu_products *p = memory;
@@ -208,6 +222,7 @@ enum { TAIL_ROWS = 1, TAIL_COLUMNS = 2, TAIL_DEPTH = 4, LATER_DEPTH = 8 };
 /* How one call is carried out. */
 struct plan {
     int64_t m, n, k;
+    int64_t rows; /* of a block of c */
     bool library; /* oneDNN */
     bool staged;  /* the product goes to a master buffer in work first: scale, or bf16 results of the plain loops */
     bool accumulate;
@@ -222,14 +237,18 @@ static enum dtx_status make_plan(struct dtx_queue *queue, const struct dtx_matmu
     *plan = (struct plan){.m = args->a.dim[args->transpose_a ? 1 : 0],
                           .k = args->a.dim[args->transpose_a ? 0 : 1],
                           .n = args->b.dim[args->transpose_b ? 0 : 1]};
-    plan->library = plan->m && plan->n && plan->k &&
+    plan->rows = ROWS;
+    while (plan->rows < MOST_ROWS &&
+           dtx_div_up(plan->m, 2 * plan->rows) * dtx_div_up(plan->n, COLUMNS) >= ENOUGH_BLOCKS)
+        plan->rows *= 2;
+    plan->library = plan->m && plan->n && plan->k && queue->backend->isa > DTX_ISA_PLAIN &&
                     (act == DTX_F32 || (act == DTX_BF16 && queue->backend->isa == DTX_ISA_AVX512_BF16));
     plan->staged = args->scale.data || (args->c.dtype != master && (!plan->library || plan->k > DEPTH));
     plan->accumulate = args->accumulate && !plan->staged;
     plan->stage_bytes = plan->staged ? (size_t)(plan->m * plan->n) * dtx_dtype_bytes(master) : 0;
     plan->stage_bytes = (plan->stage_bytes + 63) / 64 * 64;
     for (int tail = 0; plan->library && tail < 16; tail++) {
-        int64_t rows = tail & TAIL_ROWS ? plan->m % ROWS : dtx_min64(plan->m, ROWS);
+        int64_t rows = tail & TAIL_ROWS ? plan->m % plan->rows : dtx_min64(plan->m, plan->rows);
         int64_t columns = tail & TAIL_COLUMNS ? plan->n % COLUMNS : dtx_min64(plan->n, COLUMNS);
         int64_t depth = tail & TAIL_DEPTH ? plan->k % DEPTH : dtx_min64(plan->k, DEPTH);
         if (!rows || !columns || !depth || (tail & LATER_DEPTH && plan->k <= DEPTH))
@@ -265,7 +284,7 @@ static dnnl_status_t run_block(struct dtx_cpu *cpu, const struct dtx_matmul_args
                                char *c, size_t c_bytes, char *scratch, int64_t i, int64_t j, int thread)
 {
     size_t bytes = dtx_dtype_bytes(args->a.dtype);
-    int block = (plan->m > ROWS && i + ROWS > plan->m ? TAIL_ROWS : 0) |
+    int block = (plan->m > plan->rows && i + plan->rows > plan->m ? TAIL_ROWS : 0) |
                 (plan->n > COLUMNS && j + COLUMNS > plan->n ? TAIL_COLUMNS : 0);
     dnnl_status_t status = dnnl_success;
     for (int64_t k = 0; k < plan->k && status == dnnl_success; k += DEPTH) {
@@ -291,7 +310,7 @@ static enum dtx_status run_library(struct dtx_queue *queue, const struct dtx_mat
                                    void *c, enum dtx_dtype c_dtype)
 {
     struct dtx_cpu *cpu = dtx_cpu_of(queue);
-    int64_t row_blocks = dtx_div_up(plan->m, ROWS), blocks = row_blocks * dtx_div_up(plan->n, COLUMNS);
+    int64_t row_blocks = dtx_div_up(plan->m, plan->rows), blocks = row_blocks * dtx_div_up(plan->n, COLUMNS);
     char *scratch = plan->scratch_bytes ? (char *)args->work.data + plan->stage_bytes : NULL;
     int threads = (int)dtx_min64(queue->backend->threads, blocks);
     dnnl_status_t failed = dnnl_success;
@@ -300,8 +319,9 @@ static enum dtx_status run_library(struct dtx_queue *queue, const struct dtx_mat
     omp_set_num_threads(1);
 #pragma omp parallel for num_threads(threads) schedule(dynamic, 1) if (threads > 1)
     for (int64_t block = 0; block < blocks; block++) {
-        dnnl_status_t status = run_block(cpu, args, plan, c, dtx_dtype_bytes(c_dtype), scratch,
-                                         block % row_blocks * ROWS, block / row_blocks * COLUMNS, omp_get_thread_num());
+        dnnl_status_t status =
+            run_block(cpu, args, plan, c, dtx_dtype_bytes(c_dtype), scratch, block % row_blocks * plan->rows,
+                      block / row_blocks * COLUMNS, omp_get_thread_num());
         if (status != dnnl_success) {
 #pragma omp atomic write
             failed = status;

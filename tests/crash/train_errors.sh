@@ -37,16 +37,23 @@ absent a
 refuse 1 "$work/none.idx|No such file" 2 "${base[@]}" --run.dir a --data.train "$work/none"
 cp data.idx cut.idx
 head -c -100 data.bin >cut.bin
-refuse 1 "cut.bin|one was cut off" 2 "${base[@]}" --run.dir a --data.train "$work/cut"
+refuse 1 "cut.bin|one was cut off" 1 "${base[@]}" --run.dir a --data.train "$work/cut"
 head -c 60 data.idx >cut.idx
-refuse 1 "cut.idx: truncated" 2 "${base[@]}" --run.dir a --data.train "$work/cut"
+refuse 1 "cut.idx: truncated" 1 "${base[@]}" --run.dir a --data.train "$work/cut"
 absent a
 refuse 1 "data.bin|at byte offset|outside the vocabulary of 270" 2 "${base[@]}" --run.dir ids --model.vocab 270
 grep -q '^state: failed$' ids/status && grep -q '^code: 1$' ids/status && grep -q 'byte offset' ids/status ||
     complain "status after a bad id: $(cat ids/status)"
 
 # Folders.
-refuse 1 "run.dir|$work/data.bin/x|Not a directory" 2 "${base[@]}" --run.dir "$work/data.bin/x"
+refuse 1 "run.dir|$work/data.bin/x|Not a directory" 1 "${base[@]}" --run.dir "$work/data.bin/x"
+refuse 1 "run.dir|$work/data.bin is no folder" 1 "${base[@]}" --run.dir "$work/data.bin"
+refuse 1 "checkpoint.dir|$work/data.idx is no folder" 2 "${base[@]}" --run.dir late --checkpoint.dir "$work/data.idx"
+grep -q '"step"' late/metrics.jsonl 2>/dev/null && complain "a run without a place for checkpoints makes steps"
+if [ "$(id -u)" != 0 ]; then # root may write anywhere
+    mkdir -m 555 locked
+    refuse 1 "run.dir|locked is no folder that this user may write to" 1 "${base[@]}" --run.dir locked
+fi
 train 2 run --train.steps 8 --train.until 4
 cp -r run before
 unchanged() { diff -r run before >log 2>&1 || complain "$1 changes the run that was there: $(cat log)"; }
@@ -54,23 +61,36 @@ refuse 78 "run.dir|already holds a run|--resume latest" 2 "${base[@]}" --run.dir
 unchanged "a second run in the same folder"
 
 # Resuming: nothing, another place, what may not change; the status of a run that was to be requeued says so.
-refuse 78 "there is no checkpoint|empty/checkpoints" 2 "${base[@]}" --run.dir empty --resume latest
+refuse 78 "there is no checkpoint|empty/checkpoints" 1 "${base[@]}" --run.dir empty --resume latest
 refuse 78 "there is no checkpoint|/nowhere" 1 "${base[@]}" --run.dir empty --resume /nowhere
 absent empty
 mkdir empty
 refuse 78 "there is no checkpoint" 1 "${base[@]}" --run.dir empty --resume latest
-sed -i 's/^state: done$/state: requeue/; s/^code: 0$/code: 75/' run/status
+sed -i 's/^state: .*/state: requeue/; s/^code: .*/code: 75/' run/status
 refuse 78 "2 faults|model.ffn = '64'|made with '48'|train.dtype = 'bf16'|made with 'f32'" 2 "${base[@]}" --run.dir run \
     --resume latest --model.ffn 64 --train.dtype bf16
 grep -q '^state: failed$' run/status && grep -q '^code: 78$' run/status && grep -q 'cause:.*model.ffn' run/status ||
     complain "the status of a run that cannot go on: $(cat run/status)"
 sed -i 's/^state: failed$/state: requeue/; s/^code: 78$/code: 75/' run/status
-refuse 1 "none.idx" 2 "${base[@]}" --run.dir run --resume latest --data.train "$work/none"
+refuse 1 "none.idx" 1 "${base[@]}" --run.dir run --resume latest --data.train "$work/none"
 grep -q '^state: failed$' run/status || complain "the status of a run without its data: $(cat run/status)"
 cp before/status run/status
 unchanged "a refused resume"
 train 2 run --train.steps 8 --resume latest
 [ "$(numbers run | wc -l)" = 8 ] || complain "--train.until of the first call stops the second"
+
+# A full disk (here: a limit on file sizes): each save warns, training goes on, the last state's loss is a failure; the
+# checkpoint from before is still the latest.
+cp -r before full
+bash -c "trap '' XFSZ; ulimit -f 40; exec \"\$@\"" bash timeout -s KILL 60 "$DTX" "${base[@]}" --run.dir full \
+    --train.steps 8 --checkpoint.every 2 --checkpoint.keep 1 --resume latest --parallel.dp 1 >log 2>&1 </dev/null
+code=$?
+[ "$code" = 1 ] || complain "a full disk: exit code $code: $(cat log)"
+[ "$(grep -c 'warning: checkpoint of step [68] was not saved' log)" = 2 ] || complain "a full disk: $(cat log)"
+[ "$(numbers full | wc -l)" = 8 ] || complain "a full disk stops training: $(numbers full | wc -l) steps"
+[ "$(ls -A full/checkpoints | grep -vE '^(latest|.lock)$')" = step-00000004 ] || complain "a full disk leaves $(ls -A full/checkpoints)"
+train 2 full --train.steps 8 --resume latest
+grep -q 'resumed from full/checkpoints/step-00000004' log || complain "after a full disk: $(cat log)"
 
 # One configuration for all ranks, whatever each was given.
 timeout -s KILL 60 mpirun -n 1 "$DTX" "${base[@]}" --run.dir first : -n 1 "$DTX" "${base[@]}" --run.dir second \

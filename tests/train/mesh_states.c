@@ -158,7 +158,7 @@ static void check_writer(struct dtx_comm *world, struct place *places, int a, co
     snprintf(path, sizeof path, "%s/step-%08d", dir, a + 1);
     train(world, writer);
     if (writer->engine)
-        CHECK_OK(world, dtx_state_save(writer->engine, dir, &meta, 0));
+        CHECK_OK(world, dtx_state_save(writer->engine, dir, &meta, NULL));
     gather(world, writer, &saved);
     CHECK_OK(world, dtx_comm_barrier(world));
     train(world, writer);

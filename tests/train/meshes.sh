@@ -36,6 +36,35 @@ for other in tp2 dp2 pp2tp2 all pieces; do
     compare $other
 done
 
+# Model FLOPs: 3 · tokens · (L·(4D² + 4D²/r + 4·D·K + 6·D·ffn) + 2·D·V) with K = (S + 1)/2, all stages, on every mesh;
+# the share is that of the peak measured on all ranks, and absent without a measurement.
+train 2 peak "${options[@]}" --parallel.pp 2 --model.kv_heads 2 --log.peak_seconds 0.1
+flops() { # FOLDER r
+    paste -d' ' <(field flops_per_s "$1") <(field seconds "$1") | awk -v r="$2" '
+        BEGIN { want = 3 * 128 * (4 * (4 * 32 * 32 + 4 * 32 * 32 / r + 4 * 32 * 8.5 + 6 * 32 * 48) + 2 * 32 * 320) }
+        { d = $1 * $2 / want - 1; if (d * d > 1e-18) { print $1 * $2 " and not " want; bad = 1 } } END { exit bad || NR == 0 }'
+}
+for run in one tp2 all; do
+    flops $run 1 >log || complain "$run: FLOPs: $(cat log)"
+done
+flops peak 2 >log || complain "grouped queries: FLOPs: $(cat log)"
+[ "$(field peak_share one | sort -u)" = null ] || complain "a share of an unknown peak: $(field peak_share one | xargs)"
+paste -d' ' <(field flops_per_s peak) <(field peak_flops_per_s peak) <(field peak_share peak) |
+    awk '{ d = $3 * $2 / $1 - 1; if (!($2 > 1e8 && d * d < 1e-18)) { print; bad = 1 } } END { exit bad || NR == 0 }' >log ||
+    complain "share of the peak: $(cat log)"
+
+# Other meshes in the middle of the run: no sample is lost or used twice, no state is forgotten.
+train 2 moved "${options[@]}" --parallel.dp 2 --train.until 2
+train 4 moved "${options[@]}" --parallel.pp 2 --parallel.tp 2 --parallel.dp 1 \
+    --train.until 4 --resume latest
+train 1 moved "${options[@]}" --resume latest --parallel.pp 1 --parallel.tp 1
+field heldout_loss one | sed -n '3p;6p' >held # evaluated at 2 and 4 too, where the calls ended
+field heldout_loss moved | sed -n '3p;6p' >moved-held
+close_numbers 1e-9 held moved-held >log || complain "moved: held-out: $(cat log)"
+for key in loss grad_norm lr tokens_total lambda; do
+    close_numbers 1e-9 <(field $key one) <(field $key moved) >log || complain "moved: $key: $(cat log)"
+done
+
 # Evaluation.
 loss=$(field heldout_loss all | tail -n 1)
 evaluate() { # RANKS OPTION…

@@ -200,6 +200,47 @@ static void backward(void **state)
             op_run(act, backward_case, &list[i]);
 }
 
+/* A NaN in one query makes its own outputs NaN and no other's; one in a key reaches every query that sees it. */
+static void nan_case(struct op_env *e, const void *data)
+{
+    bool in_key = *(const bool *)data;
+    enum { T = 20, AT = 7, H = 2, D = 16, DV = 32 };
+    double *q = op_doubles(e, T * 2 * H * D), *k = op_doubles(e, T * 2 * H * D);
+    for (int i = 0; i < T * 2 * H * D; i++) {
+        q[i] = sin(i);
+        k[i] = cos(i);
+    }
+    (in_key ? k : q)[AT * 2 * H * D] = NAN; /* map 1 of head 0 */
+    struct op_array qa = op_values(e, e->act, q, OP_DIMS(1, T, 2 * H, D)),
+                    ka = op_values(e, e->act, k, OP_DIMS(1, T, 2 * H, D));
+    struct op_array v = op_random(e, "v", e->act, 1, OP_DIMS(1, T, H, DV)),
+                    lambda = op_values(e, e->master, (double[]){0.3}, OP_DIMS(1));
+    struct op_array o = op_output(e, e->act, OP_DIMS(1, T, H, DV)), o2 = op_output(e, e->act, OP_DIMS(1, T, H, DV));
+    struct op_array lse = op_output(e, e->master, OP_DIMS(1, 2 * H, T));
+    struct dtx_attn_fwd_args args = {
+        .q = qa.t, .k = ka.t, .v = v.t, .lambda = lambda.t, .maps = 2, .scale = 0.25, .o = o.t};
+    args.o2 = o2.t;
+    args.lse = lse.t;
+    args.work = op_work(e, dtx_attn_fwd_work_bytes(e->queue, &args));
+    op_ok(e, dtx_attn_fwd(e->queue, &args));
+    op_read(e, &o);
+    for (int i = 0; i < T * H * DV; i++) {
+        int row = i / DV / H, head = i / DV % H;
+        bool hit = head == 0 && (in_key ? row >= AT : row == AT);
+        if (!isnan(o.value[i]) == hit)
+            fail_msg("row %d of head %d is %g (%s, %s)", row, head, o.value[i], dtx_dtype_name(e->act),
+                     dtx_isa_name(e->backend->isa));
+    }
+}
+
+static void nans(void **state)
+{
+    (void)state;
+    for (enum dtx_dtype act = DTX_F64; act <= DTX_BF16; act++)
+        for (int in_key = 0; in_key < 2; in_key++)
+            op_run(act, nan_case, &(bool){in_key});
+}
+
 static void refusal_case(struct op_env *e, const void *data)
 {
     (void)data;
@@ -233,6 +274,6 @@ static void refusals(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(forward), cmocka_unit_test(dots), cmocka_unit_test(backward),
-                                       cmocka_unit_test(refusals)};
+                                       cmocka_unit_test(nans), cmocka_unit_test(refusals)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -119,6 +119,39 @@ static void cut(void **state)
     op_run_once(DTX_F64, 2, 0, cut_case, NULL);
 }
 
+/* A NaN logit makes its row's loss NaN, and no other's. */
+static void nan_case(struct op_env *e, const void *data)
+{
+    (void)data;
+    enum { N = 3, V = 70 };
+    double x[N * V];
+    for (int i = 0; i < N * V; i++)
+        x[i] = i % 11;
+    x[V + 20] = NAN;
+    struct op_array logits = op_values(e, e->master, x, OP_DIMS(N, V)),
+                    scale = op_values(e, e->master, (double[]){1}, OP_DIMS(1));
+    struct op_array targets = op_indices(e, (int32_t[]){1, 2, 3}, OP_DIMS(N)),
+                    max = op_output(e, e->master, OP_DIMS(N));
+    struct op_array sums = op_output(e, e->master, OP_DIMS(N, 2)), loss = op_output(e, DTX_F64, OP_DIMS(N));
+    op_ok(e, dtx_xent_max(e->queue, &(struct dtx_xent_max_args){logits.t, max.t, V}));
+    op_ok(e, dtx_xent_sum(e->queue, &(struct dtx_xent_sum_args){logits.t, max.t, targets.t, sums.t, 0, V}));
+    struct dtx_xent_bwd_args args = {.logits = logits.t, .max = max.t, .sums = sums.t, .targets = targets.t};
+    args.scale = scale.t;
+    args.loss = loss.t;
+    args.valid = V;
+    op_ok(e, dtx_xent_bwd(e->queue, &args));
+    op_read(e, &loss);
+    for (int i = 0; i < N; i++)
+        assert_true(isnan(loss.value[i]) == (i == 1));
+}
+
+static void nans(void **state)
+{
+    (void)state;
+    op_run(DTX_F64, nan_case, NULL);
+    op_run(DTX_F32, nan_case, NULL);
+}
+
 static void refusal_case(struct op_env *e, const void *data)
 {
     (void)data;
@@ -137,6 +170,7 @@ static void refusals(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(xents), cmocka_unit_test(cut), cmocka_unit_test(refusals)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(xents), cmocka_unit_test(cut), cmocka_unit_test(nans),
+                                       cmocka_unit_test(refusals)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,21 @@
+/*
+ * The folder of a run, held by rank 0: made and checked before the first step, locked against a second dtx while the
+ * run lives, so that no run writes over another one's metrics or checkpoints. Not collective.
+ */
+#ifndef DTX_TRAINER_RUN_FOLDER_H
+#define DTX_TRAINER_RUN_FOLDER_H
+
+#include "kernels/base/status.h"
+
+struct dtx_run_folder {
+    int locks[2]; /* descriptors: run folder, checkpoint folder; −1: none */
+};
+
+/* Makes both folders, locks them, writes RUN/config.yaml. resumed_from: the checkpoint that is continued, or NULL.
+ * DTX_E_CONFIG: another dtx is running here; a new run would write over one that is there; or metrics of another run
+ * than the checkpoint's are there. DTX_E_IO: not writable. */
+enum dtx_status dtx_run_folder_open(struct dtx_ctx *ctx, const char *run_dir, const char *checkpoint_dir,
+                                    const char *resumed_from, const char *config, struct dtx_run_folder *out);
+void dtx_run_folder_close(struct dtx_run_folder *folder); /* accepts a zeroed one */
+
+#endif
