@@ -38,6 +38,11 @@ int dtx_isa_detect(void)
     return DTX_ISA_PLAIN;
 }
 
+void dtx_isa_limit_libraries(struct dtx_ctx *ctx, int isa)
+{
+    dtx_cpu_limit_libraries(ctx, isa);
+}
+
 /* One row per backend. */
 static const struct {
     const char *name;

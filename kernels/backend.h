@@ -67,6 +67,11 @@ bool dtx_isa_parse(const char *name, int *out);
 /* The best set of this processor. */
 int dtx_isa_detect(void);
 
+/* Holds libraries that choose instructions by themselves (oneDNN) to `isa`, so that ranks on different processors
+ * compute alike. Once a process, before its first backend; a library that has begun already keeps what it has, with a
+ * warning. */
+void dtx_isa_limit_libraries(struct dtx_ctx *ctx, int isa);
+
 /* name: "cpu" ("auto" takes the best that works here). threads ≥ 1; isa at most dtx_isa_detect(). */
 enum dtx_status dtx_backend_open(struct dtx_ctx *ctx, const char *name, int threads, int isa, struct dtx_backend **out);
 void dtx_backend_close(struct dtx_backend *backend);

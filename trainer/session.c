@@ -257,6 +257,7 @@ static enum dtx_status open_engine(struct dtx_session *s)
     int threads, isa;
     DTX_TRY(s->ctx, choose_threads(s, &threads));
     DTX_TRY(s->ctx, choose_isa(s, &isa));
+    dtx_isa_limit_libraries(s->ctx, isa);
     enum dtx_status status = dtx_backend_open(s->ctx, dtx_opt_text(s->opt, "device"), threads, isa, &s->backend);
     DTX_TRY(s->ctx, dtx_comm_agree(s->world, status));
     DTX_TRY(s->ctx, dtx_engine_create(s->ctx, &s->config, s->world, s->backend, &s->engine));

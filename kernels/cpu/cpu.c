@@ -165,7 +165,7 @@ enum dtx_status dtx_cpu_open(struct dtx_ctx *ctx, int threads, int isa, struct d
     void *memory;
     DTX_TRY(ctx, dtx_mem_alloc(ctx, 1, sizeof(struct dtx_cpu), &memory));
     struct dtx_cpu *cpu = memory;
-    enum dtx_status status = dtx_cpu_products_create(ctx, threads, isa, &cpu->products);
+    enum dtx_status status = dtx_cpu_products_create(ctx, threads, &cpu->products);
     if (status != DTX_OK) {
         dtx_mem_free(cpu);
         return status;

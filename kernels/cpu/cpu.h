@@ -10,6 +10,7 @@
 
 enum dtx_status dtx_cpu_open(struct dtx_ctx *ctx, int threads, int isa, struct dtx_backend **out);
 void dtx_cpu_close(struct dtx_backend *backend);
+void dtx_cpu_limit_libraries(struct dtx_ctx *ctx, int isa);
 
 #define DTX_OP(name) enum dtx_status dtx_cpu_##name(struct dtx_queue *queue, const struct dtx_##name##_args *args);
 #define DTX_OP_WORK(name)                                                                                              \

@@ -46,22 +46,20 @@ static enum dtx_status dnnl_check(struct dtx_ctx *ctx, dnnl_status_t status, con
 }
 #define DNNL_TRY(ctx, call) DTX_TRY(ctx, dnnl_check(ctx, call, #call))
 
-/* oneDNN keeps to the backend's instruction set, so that ranks on different processors compute alike. The library takes
- * this once a process, before its first product: a second backend of another set in one process (tests) keeps the
- * first. */
-static void limit_isa(struct dtx_ctx *ctx, int isa)
+void dtx_cpu_limit_libraries(struct dtx_ctx *ctx, int isa)
 {
     static const dnnl_cpu_isa_t limits[] = {[DTX_ISA_PLAIN] = dnnl_cpu_isa_sse41,
                                             [DTX_ISA_AVX2] = dnnl_cpu_isa_avx2,
                                             [DTX_ISA_AVX512] = dnnl_cpu_isa_avx512_core,
                                             [DTX_ISA_AVX512_BF16] = dnnl_cpu_isa_avx512_core_bf16};
     if (dnnl_set_max_cpu_isa(limits[isa]) != dnnl_success && dnnl_get_effective_cpu_isa() != limits[isa])
-        dtx_log(ctx, DTX_LOG_DEBUG, "oneDNN keeps the instruction set of this process' first backend");
+        dtx_log(ctx, DTX_LOG_WARN,
+                "oneDNN cannot be held to %s any more: products may differ from other ranks' in the last bits",
+                dtx_isa_name(isa));
 }
 
-enum dtx_status dtx_cpu_products_create(struct dtx_ctx *ctx, int threads, int isa, struct dtx_cpu_products **out)
+enum dtx_status dtx_cpu_products_create(struct dtx_ctx *ctx, int threads, struct dtx_cpu_products **out)
 {
-    limit_isa(ctx, isa);
     void *memory, *streams;
     DTX_TRY(ctx, dtx_mem_alloc(ctx, 1, sizeof(struct dtx_cpu_products), &memory));
     struct dtx_cpu_products *p = memory;

@@ -27,7 +27,7 @@ void dtx_cpu_parallel(struct dtx_queue *queue, dtx_cpu_loop *loop, const void *a
 /* Fails unless `work` has `bytes`. */
 enum dtx_status dtx_cpu_need_work(struct dtx_queue *queue, const char *op, const struct dtx_tensor *work, size_t bytes);
 
-enum dtx_status dtx_cpu_products_create(struct dtx_ctx *ctx, int threads, int isa, struct dtx_cpu_products **out);
+enum dtx_status dtx_cpu_products_create(struct dtx_ctx *ctx, int threads, struct dtx_cpu_products **out);
 void dtx_cpu_products_free(struct dtx_cpu_products *products);
 
 #endif
