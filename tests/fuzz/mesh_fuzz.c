@@ -1,6 +1,7 @@
 /*
- * Random configurations on all ranks that were started, each in f64 against one rank: losses, gradient norms and every
- * weight after some steps, by the bounds of tests/harness/mesh_run.h. Several small cases run side by side.
+ * Random configurations on all ranks that were started, each in f64 against one rank: losses, gradient norms, every
+ * weight after some steps and an evaluation, by the bounds of tests/harness/mesh_run.h. Several small cases run side by
+ * side.
  *
  *   mesh_fuzz [--seconds N] [--cases N] [--seed N]   until either limit
  *   mesh_fuzz --case "tp=2 zero=1" …                 these, one after another
@@ -26,7 +27,8 @@ enum { PIECE_BYTES = 20000, SMALL_BYTES = 6000 };
 
 struct outcome {
     double losses[STEPS], norms[STEPS];
-    int64_t targets[STEPS];
+    double evaluated; /* loss by the last weights */
+    int64_t targets[STEPS], evaluated_targets;
     bool skipped;
     int n;
     struct dtx_param_row *rows; /* [n] */
@@ -61,16 +63,17 @@ static void train(const struct fuzz_case *c, struct dtx_engine *e, struct dtx_co
                                .vocab = config->model.vocab};
     int64_t n = m.global_batch / m.dp * m.length;
     int32_t *buffer = malloc((size_t)(3 * n) * sizeof *buffer);
+    struct dtx_engine_batch batch = {buffer, buffer + n, c->value[FUZZ_DOCUMENTS] ? buffer + 2 * n : NULL};
     for (int s = 0; s < STEPS; s++) {
-        make_batch(c, &m, s, dtx_engine_mesh(e)->rank[DTX_AXIS_DP], buffer, buffer + n, buffer + 2 * n);
-        struct dtx_engine_batch batch = {buffer, buffer + n, c->value[FUZZ_DOCUMENTS] ? buffer + 2 * n : NULL};
         struct dtx_step_result result;
+        make_batch(c, &m, s, dtx_engine_mesh(e)->rank[DTX_AXIS_DP], buffer, buffer + n, buffer + 2 * n);
         CHECK_OK(ranks, dtx_engine_step(e, &batch, s + 1, 2e-3, &result));
         out->losses[s] = result.loss;
         out->norms[s] = result.grad_norm;
         out->targets[s] = result.targets;
         out->skipped = out->skipped || result.skipped;
     }
+    CHECK_OK(ranks, dtx_engine_evaluate(e, &batch, &out->evaluated, &out->evaluated_targets));
     free(buffer);
 }
 
@@ -119,6 +122,10 @@ static bool differ(const struct outcome *got, const struct outcome *ref, char *w
         if (!(norm <= DTX_MESH_F64_VALUE))
             return snprintf(why, bytes, "gradient norm of step %d: %.3g, bound %.3g", s + 1, norm, DTX_MESH_F64_VALUE);
     }
+    double evaluated = fabs(got->evaluated - ref->evaluated) / fabs(ref->evaluated);
+    if (got->evaluated_targets != ref->evaluated_targets || !(evaluated <= DTX_MESH_F64_LOSS))
+        return snprintf(why, bytes, "evaluation: %.3g, bound %.3g, %lld targets of %lld", evaluated, DTX_MESH_F64_LOSS,
+                        (long long)got->evaluated_targets, (long long)ref->evaluated_targets);
     if (got->n != ref->n)
         return snprintf(why, bytes, "%d weights instead of %d", got->n, ref->n);
     int64_t at = 0;
