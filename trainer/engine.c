@@ -350,6 +350,12 @@ enum dtx_status dtx_engine_finite(struct dtx_engine *e, bool *finite)
     return DTX_OK;
 }
 
+enum dtx_status dtx_engine_replicas(struct dtx_engine *e, struct dtx_replica_report *report)
+{
+    const struct dtx_optim_variant *optim = e->config.optim.variant;
+    return dtx_replicas_check(&e->params, e->queue, optim->states, optim->n_states, report);
+}
+
 enum dtx_status dtx_engine_lambda(struct dtx_engine *e, double *lambda, int *n)
 {
     int64_t layers = e->config.model.layers;

@@ -6,6 +6,7 @@
 #define DTX_TRAINER_ENGINE_H
 
 #include "parallel/grad.h"
+#include "parallel/replica.h"
 #include "trainer/config.h"
 
 struct dtx_engine;
@@ -46,6 +47,8 @@ enum dtx_status dtx_engine_logits(struct dtx_engine *engine, const int32_t *toke
                                   double *logits);
 /* Are all weights, masters and optimizer states of all ranks finite? Waits for the queue. */
 enum dtx_status dtx_engine_finite(struct dtx_engine *engine, bool *finite);
+/* Are weights, masters and optimizer states alike on all ranks that hold copies? Waits for the queue. */
+enum dtx_status dtx_engine_replicas(struct dtx_engine *engine, struct dtx_replica_report *report);
 /* λ per layer of the whole model (host, model.layers of them); *n = 0 where the variant has none. */
 enum dtx_status dtx_engine_lambda(struct dtx_engine *engine, double *lambda, int *n);
 
