@@ -15,7 +15,8 @@ static const struct dtx_session_command command = {
              "Loss of a checkpoint on held-out text (the last data.heldout of each source's documents). Any number of\n"
              "ranks; options come from the checkpoint unless given.\n",
     .options = own_options,
-    .needs_checkpoint = true};
+    .needs_checkpoint = true,
+    .needs_data = true};
 
 static enum dtx_status evaluate(struct dtx_session *s)
 {

@@ -205,7 +205,7 @@ static enum dtx_status resolve_options(struct dtx_session *s, const struct dtx_s
         if (status == DTX_OK) {
             set_folders(s);
             dtx_engine_config_read(s->opt, s->world->size, &s->config);
-            if (!command->one_rank && !*dtx_opt_text(s->opt, "data.train"))
+            if (command->needs_data && !*dtx_opt_text(s->opt, "data.train"))
                 dtx_opt_fault(s->opt,
                               "data.train is not set: give the prefixes of the token files (dtx tokenize makes them)");
             if (command->one_rank && s->world->size != 1)

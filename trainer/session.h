@@ -16,6 +16,7 @@ struct dtx_session_command {
     const struct dtx_opt_row *options; /* its own; "preset" and "resume" are added; NULL-terminated */
     bool needs_checkpoint;             /* --resume is required, and the mesh is not taken from it */
     bool one_rank;
+    bool needs_data; /* data.train must be set */
 };
 
 struct dtx_session {

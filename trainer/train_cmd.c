@@ -15,7 +15,8 @@ static const struct dtx_session_command command = {
              "       mpirun -n RANKS dtx train …\n\n"
              "Trains a model. Values come from flags, then DTX_GROUP_KEY variables, CONFIG.yaml, the preset (or the\n"
              "checkpoint that is resumed), defaults. Options marked fixed must match a resumed checkpoint.\n",
-    .options = no_options};
+    .options = no_options,
+    .needs_data = true};
 
 /* A run that was to go on and cannot: its status must not go on saying "requeue". Nothing else of it is touched. */
 static void note_failure(const struct dtx_session *s, enum dtx_status status)

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "kernels/base/hash.h"
 #include "kernels/base/mem.h"
 #include "tests/harness/mesh_run.h"
 #include "tests/harness/rank_check.h"
@@ -34,6 +35,23 @@ static double count_parts(struct dtx_comm *world, struct dtx_engine *e)
     struct dtx_tensor t = dtx_tensor_1d(&parts, DTX_F64, 1);
     CHECK_OK(world, dtx_comm_all_reduce_sum(dtx_engine_mesh(e)->world, NULL, &t));
     return parts;
+}
+
+/* What layers read is the same on every data rank: nobody keeps old values of other ranks' pieces. */
+static void check_weights(struct dtx_comm *world, struct dtx_engine *e)
+{
+    struct dtx_params *p = dtx_engine_params(e);
+    struct dtx_comm *dp = dtx_engine_mesh(e)->axis[DTX_AXIS_DP];
+    uint64_t all[8];
+    for (int i = 0; i < p->n; i++) {
+        const struct dtx_tensor *weight = &p->item[i].weight;
+        if (!p->item[i].held)
+            continue;
+        uint64_t hash = dtx_hash(weight->data, dtx_tensor_bytes(weight), 0);
+        CHECK_OK(world, dtx_comm_gather_bytes(dp, &hash, sizeof hash, all));
+        for (int r = 0; r < dp->size; r++)
+            CHECK_THAT(world, all[r] == hash, "%s differs between data ranks", p->item[i].row.name);
+    }
 }
 
 /* Bytes of one optimizer step over dp, by the formulas. */
@@ -72,6 +90,7 @@ static double *run(struct dtx_comm *world, struct dtx_comm *ranks, const struct 
     CHECK(world,
           dp->sent_bytes - before == STEPS * formula(p, m->dtype, m->dp, dtx_comm_options_default().small_bytes));
     *parts += count_parts(world, e);
+    check_weights(world, e);
     for (int k = 0; k < KINDS; k++)
         for (int i = 0; i < p->n; i++) {
             CHECK_OK(world, dtx_test_gather(e, i, "w01"[k], next));
