@@ -1,4 +1,4 @@
-/* test: label=ranks ranks=8 timeout=300 */
+/* test: label=ranks ranks=8 timeout=600 */
 /*
  * Pipeline splits, schedules, chunks, ZeRO and recomputation change no bit of losses, norms or weights: 2 and 4 stages,
  * every schedule, even, uneven and by FLOPs, against one stage, in fp32 and bf16, with data parallelism 1 and 2 and
