@@ -391,6 +391,11 @@ const struct dtx_engine_config *dtx_engine_config_of(const struct dtx_engine *en
     return &engine->config;
 }
 
+size_t dtx_engine_activation_bytes(const struct dtx_engine *engine)
+{
+    return dtx_model_bytes(engine->model, dtx_pipe_slots(engine->pipe), dtx_pipe_kept(engine->pipe));
+}
+
 double dtx_engine_step_flops(const struct dtx_engine_config *config)
 {
     double tokens = (double)config->batch.global_batch * (double)config->batch.length;

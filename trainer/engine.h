@@ -57,6 +57,8 @@ struct dtx_params *dtx_engine_params(struct dtx_engine *engine);
 const struct dtx_mesh *dtx_engine_mesh(const struct dtx_engine *engine);
 struct dtx_queue *dtx_engine_queue(struct dtx_engine *engine);
 const struct dtx_engine_config *dtx_engine_config_of(const struct dtx_engine *engine);
+/* Bytes of this rank's activations and of what they are computed with. */
+size_t dtx_engine_activation_bytes(const struct dtx_engine *engine);
 /* Model FLOPs of one training step of the whole mesh, causal attention (K = (length + 1)/2). */
 double dtx_engine_step_flops(const struct dtx_engine_config *config);
 

@@ -157,16 +157,19 @@ static enum dtx_status measure_ranks(struct loop *l)
 static void describe_memory(const struct loop *l)
 {
     struct dtx_params_bytes bytes = dtx_params_memory(dtx_engine_params(l->s->engine));
-    char weights[16], gradients[16], masters[16], states[16];
+    char weights[16], gradients[16], masters[16], states[16], activations[16];
+    dtx_format_count((double)dtx_engine_activation_bytes(l->s->engine), activations);
     dtx_format_count((double)bytes.weights, weights);
     dtx_format_count((double)bytes.gradients, gradients);
     dtx_format_count((double)bytes.masters, masters);
     dtx_format_count((double)bytes.states, states);
-    dtx_log(l->ctx, DTX_LOG_INFO, "memory of rank %d: weights %sB, gradients %sB, masters %sB, optimizer %sB%s",
+    dtx_log(l->ctx, DTX_LOG_INFO,
+            "memory of rank %d: weights %sB, gradients %sB, masters %sB, optimizer %sB%s, activations %sB",
             l->ctx->rank, weights, gradients, masters, states,
             dtx_engine_params(l->s->engine)->zero && l->s->config.mesh[DTX_AXIS_DP] > 1
                 ? " (ZeRO: its share of the data ranks')"
-                : "");
+                : "",
+            activations);
 }
 
 static void describe(const struct loop *l)
