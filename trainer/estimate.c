@@ -78,24 +78,22 @@ static void count_chunk(struct rank *r, int64_t first, int64_t count, int chunk,
     double attn = dtx_attn_layer.flops(&c->model, keys) * share, ffn = dtx_ffn_layer.flops(&c->model, keys) * share;
     double flops = 3 * (double)count * (attn + ffn) + (head ? 3 * share * dtx_head_layer.flops(&c->model, keys) : 0);
     double sent = 2 * (double)count * (3 * gather + 2 * sum), more = 0;
-    int calls = (int)count * (r->env.sequence ? 10 : 4);
+    int calls = (int)count * (r->env.sequence ? 10 : 8);
     for (int64_t i = first; i < first + count; i++) {
         if (again->what == DTX_RECOMPUTE_NONE || i % again->every)
             continue;
         bool block = again->what == DTX_RECOMPUTE_BLOCK;
         more += attn + (block ? ffn : 0);
         sent += gather + (block ? gather + sum : 0);
-        calls += block ? 1 + 2 * r->env.sequence : r->env.sequence;
+        calls += block ? 2 + r->env.sequence : r->env.sequence;
     }
     sent += (embed + head) * (gather + sum);
     if (head)
         sent += reduce_bytes(rows, master, tp, rank) + reduce_bytes(2 * rows, master, tp, rank);
     out->tp_sent_micro += sent;
-    out->tp_calls += calls + (embed + head) * (1 + r->env.sequence) + 2 * head;
+    out->tp_calls += calls + 2 * (embed + head) + 4 * head;
     out->flops_micro += flops;
     out->flops_again += more;
-    if (flops + more > out->flops_most)
-        out->flops_most = flops + more;
 }
 
 static enum dtx_status count_chunks(struct rank *r, struct dtx_estimate *out)
@@ -126,7 +124,7 @@ static void count_step(struct rank *r, struct dtx_estimate *out)
         out->sent[DTX_AXIS_DP] += b->cut ? (double)(b->own_count * others * (master + act))
                                          : reduce_bytes(b->count, master, size[DTX_AXIS_DP], rank[DTX_AXIS_DP]);
         cut += b->cut ? b->own_count / DTX_PARAM_ALIGN : 0;
-        out->dp_calls += 1 + b->cut;
+        out->dp_calls += 2;
     }
     out->sent[DTX_AXIS_DP] += (double)(cut * others * 8) + 2 * reduce_bytes(2, 8, size[DTX_AXIS_DP], 0);
     for (int i = 0; i < p->n; i++) {
@@ -134,10 +132,10 @@ static void count_step(struct rank *r, struct dtx_estimate *out)
         if (item->held && item->row.grad_partial)
             out->sent[DTX_AXIS_TP] += reduce_bytes(item->count, master, size[DTX_AXIS_TP], rank[DTX_AXIS_TP]);
         if (item->held && item->row.tied_stage >= 0 && item->row.tied_stage != item->row.stage)
-            out->sent[DTX_AXIS_PP] += reduce_bytes(item->count, master, 2, r->stage > 0);
+            out->tied += reduce_bytes(item->count, master, 2, r->stage > 0);
     }
     out->sent[DTX_AXIS_TP] += reduce_bytes(p->n, 8, size[DTX_AXIS_TP], rank[DTX_AXIS_TP]);
-    out->sent[DTX_AXIS_PP] += reduce_bytes(p->n, 8, size[DTX_AXIS_PP], rank[DTX_AXIS_PP]);
+    out->sent[DTX_AXIS_PP] += out->tied + reduce_bytes(p->n, 8, size[DTX_AXIS_PP], rank[DTX_AXIS_PP]);
     bool last = r->stage == r->stages - 1;
     out->sent[DTX_AXIS_PP] += last ? 16 * (r->stages - 1) : 0; /* loss and targets */
     out->sent[DTX_AXIS_TP] += out->tp_sent_micro * r->config->batch.micro_batches;

@@ -21,11 +21,12 @@ struct dtx_memory {
 struct dtx_estimate {
     struct dtx_memory memory;
     int slots, kept;                 /* of activations and of gradients */
-    double sent[DTX_AXES];           /* bytes a step; pp includes the tied embedding's gradient */
-    double tp_sent_micro, tp_calls;  /* bytes and collectives over tp of one micro-batch, forward and backward */
+    double sent[DTX_AXES];           /* bytes a step; pp includes the tied embedding's gradient, */
+    double tied;                     /* which is this much */
+    double tp_sent_micro, tp_calls;  /* bytes and collectives over tp of one micro-batch, forward and backward; an
+                                        all-reduce counts as two */
     double boundary, dp_calls;       /* bytes of one message between stages; collectives over dp of a step */
     double flops_micro, flops_again; /* of one micro-batch on this rank: model FLOPs; what recomputation adds */
-    double flops_most;               /* of the stage's most costly chunk, both together */
 };
 
 size_t dtx_memory_total(const struct dtx_memory *memory);

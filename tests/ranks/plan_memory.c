@@ -69,9 +69,8 @@ static void check(struct dtx_comm *world, struct dtx_comm *part, const struct dt
                    dtx_axis_name((enum dtx_axis)a), (long long)counted, e.sent[a]);
     }
     size_t counted = backend->allocated_bytes, most = backend->peak_bytes, stated = dtx_memory_total(&e.memory);
-    double off = (double)stated / (double)counted - 1, off_most = (double)stated / (double)most - 1;
-    CHECK_THAT(world, off <= 0.02 && off >= -0.02 && off_most <= 0.02 && off_most >= -0.02,
-               "%s: stated %zu bytes, counted %zu, at most %zu", name, stated, counted, most);
+    CHECK_THAT(world, stated == counted && stated == most, "%s: stated %zu bytes, counted %zu, at most %zu", name,
+               stated, counted, most);
     if (mesh->rank[DTX_AXIS_TP] == 0 && mesh->rank[DTX_AXIS_DP] == 0)
         printf("%s, stage %d: %zu bytes stated, %zu counted\n", name, mesh->rank[DTX_AXIS_PP], stated, most);
     dtx_engine_free(engine);
