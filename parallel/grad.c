@@ -8,17 +8,30 @@
 
 enum { BLOCK = DTX_PARAM_ALIGN };
 
-enum dtx_status dtx_grads_create(struct dtx_params *p, struct dtx_grads *out)
+static void shape_tensors(const struct dtx_params *p, struct dtx_grads *out)
 {
-    memset(out, 0, sizeof *out);
-    out->params = p;
     int64_t whole = 0;
+    memset(out, 0, sizeof *out);
     for (int i = 0; i < p->n_buckets; i++)
         *(p->bucket[i].cut ? &out->cut_blocks : &whole) += p->bucket[i].own_count / BLOCK;
     int64_t blocks = out->cut_blocks * p->mesh->size[DTX_AXIS_DP] + whole;
     out->blocks = dtx_tensor_1d(NULL, DTX_F64, blocks);
     out->sums = dtx_tensor_1d(NULL, DTX_F64, p->n);
     out->sum = dtx_tensor_1d(NULL, DTX_F64, 1);
+}
+
+size_t dtx_grads_bytes(const struct dtx_params *p)
+{
+    struct dtx_grads shapes;
+    shape_tensors(p, &shapes);
+    return dtx_tensor_bytes(&shapes.blocks) + dtx_tensor_bytes(&shapes.sums) + dtx_tensor_bytes(&shapes.sum);
+}
+
+enum dtx_status dtx_grads_create(struct dtx_params *p, struct dtx_grads *out)
+{
+    shape_tensors(p, out);
+    out->params = p;
+    int64_t blocks = out->blocks.dim[0];
     DTX_TRY(p->ctx, dtx_tensor_alloc(p->backend, &out->blocks));
     DTX_TRY(p->ctx, dtx_tensor_alloc(p->backend, &out->sums));
     DTX_TRY(p->ctx, dtx_tensor_alloc(p->backend, &out->sum));

@@ -27,6 +27,8 @@ struct dtx_grads {
 
 /* After dtx_params_allocate. Not collective. */
 enum dtx_status dtx_grads_create(struct dtx_params *params, struct dtx_grads *out);
+/* Bytes that it takes from the backend; after dtx_params_layout. */
+size_t dtx_grads_bytes(const struct dtx_params *params);
 void dtx_grads_free(struct dtx_grads *grads);
 /* All gradients to zero. Not collective. */
 enum dtx_status dtx_grads_zero(struct dtx_grads *grads, struct dtx_queue *queue);

@@ -137,21 +137,25 @@ static void find_part(struct dtx_param *item, const struct dtx_bucket *b)
     item->part_count = dtx_max64(end - item->part_first, 0);
 }
 
-static enum dtx_status allocate_buffers(struct dtx_params *p, enum dtx_dtype act, int64_t tied)
+static void shape_buffers(struct dtx_params *p, enum dtx_dtype act, int64_t tied)
 {
     enum dtx_dtype master = dtx_dtype_master(act);
     p->flat_weight = dtx_tensor_1d(NULL, act, p->wide ? 0 : p->flat);
     p->flat_master = dtx_tensor_1d(NULL, master, p->wide ? p->flat : p->shard);
     p->flat_grad = dtx_tensor_1d(NULL, master, p->flat);
     p->flat_tied = dtx_tensor_1d(NULL, master, tied);
+    for (int s = 0; s < DTX_PARAM_STATES; s++)
+        p->flat_state[s] = dtx_tensor_1d(NULL, master, p->shard);
+}
+
+static enum dtx_status allocate_buffers(struct dtx_params *p)
+{
     DTX_TRY(p->ctx, dtx_tensor_alloc(p->backend, &p->flat_weight));
     DTX_TRY(p->ctx, dtx_tensor_alloc(p->backend, &p->flat_master));
     DTX_TRY(p->ctx, dtx_tensor_alloc(p->backend, &p->flat_grad));
     DTX_TRY(p->ctx, dtx_tensor_alloc(p->backend, &p->flat_tied));
-    for (int s = 0; s < DTX_PARAM_STATES; s++) {
-        p->flat_state[s] = dtx_tensor_1d(NULL, master, p->shard);
+    for (int s = 0; s < DTX_PARAM_STATES; s++)
         DTX_TRY(p->ctx, dtx_tensor_alloc(p->backend, &p->flat_state[s]));
-    }
     return DTX_OK;
 }
 
@@ -177,20 +181,27 @@ static void place_row(struct dtx_params *p, struct dtx_param *item)
     }
 }
 
-enum dtx_status dtx_params_allocate(struct dtx_params *p, struct dtx_backend *backend, const struct dtx_mesh *mesh,
-                                    enum dtx_dtype act)
+enum dtx_status dtx_params_layout(struct dtx_params *p, const struct dtx_mesh *mesh, enum dtx_dtype act)
 {
     enum dtx_dtype master = dtx_dtype_master(act);
     void *buckets;
     DTX_TRY(p->ctx, dtx_mem_alloc(p->ctx, dtx_max64(p->n, 1), sizeof *p->bucket, &buckets));
     p->bucket = buckets;
-    p->backend = backend;
     p->mesh = mesh;
     p->wide = act == master;
     int64_t tied = shape_rows(p, mesh), most = p->bucket_bytes / (int64_t)dtx_dtype_bytes(master);
     fill_buckets(p, mesh, true, most);
     fill_buckets(p, mesh, false, most);
-    DTX_TRY(p->ctx, allocate_buffers(p, act, tied));
+    shape_buffers(p, act, tied);
+    return DTX_OK;
+}
+
+enum dtx_status dtx_params_allocate(struct dtx_params *p, struct dtx_backend *backend, const struct dtx_mesh *mesh,
+                                    enum dtx_dtype act)
+{
+    DTX_TRY(p->ctx, dtx_params_layout(p, mesh, act));
+    p->backend = backend;
+    DTX_TRY(p->ctx, allocate_buffers(p));
     for (int i = 0; i < p->n; i++)
         if (p->item[i].held)
             place_row(p, &p->item[i]);

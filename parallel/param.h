@@ -78,7 +78,11 @@ enum dtx_status dtx_params_create(struct dtx_ctx *ctx, struct dtx_params *params
 void dtx_params_free(struct dtx_params *params);
 /* Adds a row; its index, the same on all ranks, goes to *index. Pointers to items are invalid until allocation. */
 enum dtx_status dtx_params_add(struct dtx_params *params, const struct dtx_param_row *row, int *index);
-/* Allocates what this rank holds, all zero. Not collective. */
+/* Which rows this rank (mesh->rank) holds, local shapes, buckets and the shapes of the flat buffers: all that counts
+ * bytes, without allocating (dtx_params_memory, layers' saved tensors and workspace). mesh's communicators are not
+ * used; it must outlive params. */
+enum dtx_status dtx_params_layout(struct dtx_params *params, const struct dtx_mesh *mesh, enum dtx_dtype act);
+/* dtx_params_layout, and allocates what this rank holds, all zero. Not collective. */
 enum dtx_status dtx_params_allocate(struct dtx_params *params, struct dtx_backend *backend, const struct dtx_mesh *mesh,
                                     enum dtx_dtype act);
 /* Initial values: a pure function of (seed, name, index in the whole array). Collective over dp. */
@@ -91,7 +95,7 @@ enum dtx_status dtx_params_gather(struct dtx_params *params, struct dtx_queue *q
 struct dtx_tensor dtx_param_part(const struct dtx_param *item, const struct dtx_tensor *whole);
 /* `count` elements of a flat buffer. */
 struct dtx_tensor dtx_flat_range(const struct dtx_tensor *flat, int64_t first, int64_t count);
-/* Bytes allocated on this rank; masters 0 where they are the weights. */
+/* Bytes allocated on this rank, or that would be after dtx_params_layout; masters 0 where they are the weights. */
 struct dtx_params_bytes {
     size_t weights, gradients, masters, states;
 };

@@ -283,6 +283,14 @@ static enum dtx_status make_lanes(struct dtx_pipe *pipe, const struct dtx_mesh *
     return make_lane(pipe, swapped ? out : dout, boundary, &pipe->dout);
 }
 
+/* A lane each way to the part before and to the part after, where a part of another stage is there (make_lanes). */
+size_t dtx_pipe_bytes(int stage, int stages, int chunks, const struct dtx_tensor *boundary)
+{
+    bool before = stage > 0 || (stages > 1 && chunks > 1);
+    bool after = stage < stages - 1 || (stages > 1 && chunks > 1 && !DTX_MUTANT(plan_wrap_lanes_forgotten));
+    return (size_t)(2 * before + 2 * after) * DTX_PIPE_BUFFERS * dtx_tensor_bytes(boundary);
+}
+
 static enum dtx_status check_arguments(struct dtx_ctx *ctx, const struct dtx_schedule *schedule, int stages,
                                        int micro_batches, int chunks)
 {

@@ -35,6 +35,8 @@ struct dtx_pipe;
 enum dtx_status dtx_pipe_create(struct dtx_ctx *ctx, const struct dtx_mesh *mesh, struct dtx_queue *queue,
                                 const struct dtx_schedule *schedule, int micro_batches, int chunks,
                                 const struct dtx_tensor *boundary, struct dtx_pipe **out);
+/* Bytes of buffers that a stage's pipe takes from the backend; 0 for one stage. */
+size_t dtx_pipe_bytes(int stage, int stages, int chunks, const struct dtx_tensor *boundary);
 /* One pass over all micro-batches. Collective over the pp axis. */
 enum dtx_status dtx_pipe_run(struct dtx_pipe *pipe, const struct dtx_pipe_stage *stage);
 /* Forward only (evaluation): `micro_batches` forwards of each chunk in order, all in slot 0. Collective over the pp

@@ -33,7 +33,16 @@ static int64_t rows_of(const struct dtx_engine *e)
     return e->config.batch.micro_batch * e->config.batch.length;
 }
 
-static enum dtx_status allocate_batch(struct dtx_engine *e)
+enum { BATCH_TENSORS = 8 };
+
+static void list_batch(struct dtx_engine *e, struct dtx_tensor *out[BATCH_TENSORS])
+{
+    struct dtx_tensor *all[BATCH_TENSORS] = {&e->tokens, &e->targets, &e->doc_start,      &e->loss,
+                                             &e->hyper,  &e->summary, &e->env.loss_scale, &e->lambda};
+    memcpy(out, all, sizeof all);
+}
+
+static void shape_batch(struct dtx_engine *e)
 {
     int64_t rows = rows_of(e), micro_batches = e->config.batch.micro_batches;
     e->tokens = dtx_tensor_2d(NULL, DTX_I32, micro_batches, rows);
@@ -41,15 +50,61 @@ static enum dtx_status allocate_batch(struct dtx_engine *e)
     e->loss = dtx_tensor_2d(NULL, DTX_F64, micro_batches, rows);
     e->hyper = dtx_tensor_1d(NULL, DTX_F64, 4);
     e->summary = dtx_tensor_1d(NULL, DTX_F64, 2);
-    e->lambda = dtx_tensor_1d(NULL, e->env.master, e->config.model.layers);
-    e->env.loss_scale = dtx_tensor_1d(NULL, e->env.master, 1);
-    struct dtx_tensor *all[] = {&e->tokens, &e->targets, &e->doc_start,      &e->loss,
-                                &e->hyper,  &e->summary, &e->env.loss_scale, &e->lambda};
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+    e->lambda = dtx_tensor_1d(NULL, dtx_dtype_master(e->config.dtype), e->config.model.layers);
+    e->env.loss_scale = dtx_tensor_1d(NULL, dtx_dtype_master(e->config.dtype), 1);
+}
+
+size_t dtx_engine_batch_bytes(const struct dtx_engine_config *config)
+{
+    struct dtx_engine e = {.config = *config};
+    struct dtx_tensor *all[BATCH_TENSORS];
+    size_t bytes = 0;
+    shape_batch(&e);
+    list_batch(&e, all);
+    for (int i = 0; i < BATCH_TENSORS; i++)
+        bytes += dtx_tensor_bytes(all[i]);
+    return bytes;
+}
+
+static enum dtx_status allocate_batch(struct dtx_engine *e)
+{
+    struct dtx_tensor *all[BATCH_TENSORS];
+    shape_batch(e);
+    list_batch(e, all);
+    for (int i = 0; i < BATCH_TENSORS; i++)
         DTX_TRY(e->ctx, dtx_tensor_alloc(e->queue->backend, all[i]));
     void *host;
-    DTX_TRY(e->ctx, dtx_mem_alloc(e->ctx, micro_batches * rows, sizeof(double), &host));
+    DTX_TRY(e->ctx, dtx_mem_alloc(e->ctx, dtx_tensor_count(&e->loss), sizeof(double), &host));
     e->host_loss = host;
+    return DTX_OK;
+}
+
+enum dtx_status dtx_engine_declare(struct dtx_ctx *ctx, const struct dtx_engine_config *c, const struct dtx_mesh *mesh,
+                                   struct dtx_queue *queue, struct dtx_params *params, struct dtx_env *env,
+                                   struct dtx_model **model)
+{
+    int64_t rows = c->batch.micro_batch * c->batch.length;
+    *env = (struct dtx_env){.ctx = ctx,
+                            .queue = queue,
+                            .mesh = mesh,
+                            .params = params,
+                            .model = &c->model,
+                            .recompute = c->recompute,
+                            .sequence = c->sequence && mesh->size[DTX_AXIS_TP] > 1,
+                            .split = c->split,
+                            .act = c->dtype,
+                            .master = dtx_dtype_master(c->dtype),
+                            .max_rows = rows,
+                            .max_length = c->batch.length};
+    if (env->sequence && rows % mesh->size[DTX_AXIS_TP])
+        return dtx_fail(ctx, DTX_E_CONFIG, "parallel.sequence: %lld rows of a micro-batch over %d tensor ranks",
+                        (long long)rows, mesh->size[DTX_AXIS_TP]);
+    DTX_TRY(ctx, dtx_model_declare(env, model));
+    for (int i = 0; i < params->n; i++)
+        if (strcmp(params->item[i].row.name, "embed.tokens") == 0)
+            params->item[i].row.decay = c->optim.decay_embeddings;
+    params->zero = c->zero > 0;
+    params->bucket_bytes = c->bucket_bytes;
     return DTX_OK;
 }
 
@@ -63,27 +118,7 @@ static enum dtx_status create_parts(struct dtx_engine *e, struct dtx_comm *world
     DTX_TRY(ctx, dtx_mesh_create(ctx, world, c->mesh, &e->mesh));
     DTX_TRY(ctx, backend->queues->create(backend, &e->queue));
     DTX_TRY(ctx, dtx_params_create(ctx, &e->params));
-    e->env = (struct dtx_env){.ctx = ctx,
-                              .queue = e->queue,
-                              .mesh = &e->mesh,
-                              .params = &e->params,
-                              .model = &e->config.model,
-                              .recompute = c->recompute,
-                              .sequence = c->sequence && e->mesh.size[DTX_AXIS_TP] > 1,
-                              .split = c->split,
-                              .act = c->dtype,
-                              .master = dtx_dtype_master(c->dtype),
-                              .max_rows = rows_of(e),
-                              .max_length = c->batch.length};
-    if (e->env.sequence && rows_of(e) % e->mesh.size[DTX_AXIS_TP])
-        return dtx_fail(ctx, DTX_E_CONFIG, "parallel.sequence: %lld rows of a micro-batch over %d tensor ranks",
-                        (long long)rows_of(e), e->mesh.size[DTX_AXIS_TP]);
-    DTX_TRY(ctx, dtx_model_declare(&e->env, &e->model));
-    for (int i = 0; i < e->params.n; i++)
-        if (strcmp(e->params.item[i].row.name, "embed.tokens") == 0)
-            e->params.item[i].row.decay = c->optim.decay_embeddings;
-    e->params.zero = c->zero > 0;
-    e->params.bucket_bytes = c->bucket_bytes;
+    DTX_TRY(ctx, dtx_engine_declare(ctx, c, &e->mesh, e->queue, &e->params, &e->env, &e->model));
     DTX_TRY(ctx, dtx_params_allocate(&e->params, backend, &e->mesh, c->dtype));
     DTX_TRY(ctx, dtx_grads_create(&e->params, &e->grads));
     DTX_TRY(ctx, allocate_batch(e));
@@ -117,9 +152,9 @@ void dtx_engine_free(struct dtx_engine *e)
     if (!e)
         return;
     if (e->queue) {
-        struct dtx_tensor *all[] = {&e->tokens, &e->targets, &e->doc_start,      &e->loss,
-                                    &e->hyper,  &e->summary, &e->env.loss_scale, &e->lambda};
-        for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        struct dtx_tensor *all[BATCH_TENSORS];
+        list_batch(e, all);
+        for (int i = 0; i < BATCH_TENSORS; i++)
             dtx_tensor_free(e->queue->backend, all[i]);
     }
     dtx_pipe_free(e->pipe);
@@ -350,6 +385,12 @@ enum dtx_status dtx_engine_finite(struct dtx_engine *e, bool *finite)
     return DTX_OK;
 }
 
+enum dtx_status dtx_engine_replicas(struct dtx_engine *e, struct dtx_replica_report *report)
+{
+    const struct dtx_optim_variant *optim = e->config.optim.variant;
+    return dtx_replicas_check(&e->params, e->queue, optim->states, optim->n_states, report);
+}
+
 enum dtx_status dtx_engine_lambda(struct dtx_engine *e, double *lambda, int *n)
 {
     int64_t layers = e->config.model.layers;
@@ -383,6 +424,11 @@ struct dtx_queue *dtx_engine_queue(struct dtx_engine *engine)
 const struct dtx_engine_config *dtx_engine_config_of(const struct dtx_engine *engine)
 {
     return &engine->config;
+}
+
+size_t dtx_engine_activation_bytes(const struct dtx_engine *engine)
+{
+    return dtx_model_bytes(engine->model, dtx_pipe_slots(engine->pipe), dtx_pipe_kept(engine->pipe));
 }
 
 double dtx_engine_step_flops(const struct dtx_engine_config *config)

@@ -6,7 +6,9 @@
 #define DTX_TRAINER_ENGINE_H
 
 #include "parallel/grad.h"
+#include "parallel/replica.h"
 #include "trainer/config.h"
+#include "trainer/model.h"
 
 struct dtx_engine;
 
@@ -46,14 +48,27 @@ enum dtx_status dtx_engine_logits(struct dtx_engine *engine, const int32_t *toke
                                   double *logits);
 /* Are all weights, masters and optimizer states of all ranks finite? Waits for the queue. */
 enum dtx_status dtx_engine_finite(struct dtx_engine *engine, bool *finite);
+/* Are weights, masters and optimizer states alike on all ranks that hold copies? Waits for the queue. */
+enum dtx_status dtx_engine_replicas(struct dtx_engine *engine, struct dtx_replica_report *report);
 /* λ per layer of the whole model (host, model.layers of them); *n = 0 where the variant has none. */
 enum dtx_status dtx_engine_lambda(struct dtx_engine *engine, double *lambda, int *n);
+
+/* For those who only count: env and rows of one rank of a mesh (mesh->size and rank; no communicators), as
+ * dtx_engine_create makes them, and the layers of its stage. queue: of any backend, for the workspace that its
+ * operations ask for. config, mesh, queue, env and params must outlive the model. Then dtx_params_layout. */
+enum dtx_status dtx_engine_declare(struct dtx_ctx *ctx, const struct dtx_engine_config *config,
+                                   const struct dtx_mesh *mesh, struct dtx_queue *queue, struct dtx_params *params,
+                                   struct dtx_env *env, struct dtx_model **model);
+/* Bytes that the engine itself takes from the backend: a step's batch, losses, small results. */
+size_t dtx_engine_batch_bytes(const struct dtx_engine_config *config);
 
 /* Not collective. */
 struct dtx_params *dtx_engine_params(struct dtx_engine *engine);
 const struct dtx_mesh *dtx_engine_mesh(const struct dtx_engine *engine);
 struct dtx_queue *dtx_engine_queue(struct dtx_engine *engine);
 const struct dtx_engine_config *dtx_engine_config_of(const struct dtx_engine *engine);
+/* Bytes of this rank's activations and of what they are computed with. */
+size_t dtx_engine_activation_bytes(const struct dtx_engine *engine);
 /* Model FLOPs of one training step of the whole mesh, causal attention (K = (length + 1)/2). */
 double dtx_engine_step_flops(const struct dtx_engine_config *config);
 

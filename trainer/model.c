@@ -234,20 +234,29 @@ static void list_memory(struct dtx_model *model, struct dtx_env *env, struct dtx
         out[i] = all[i];
 }
 
-size_t dtx_model_bytes(const struct dtx_model *model, int slots, int kept)
+struct dtx_model_bytes dtx_model_memory(const struct dtx_model *model, int slots, int kept)
 {
     struct dtx_model shapes = *model;
     struct dtx_env env = *model->env;
     struct dtx_tensor *all[TENSORS];
-    size_t bytes = 0;
+    struct dtx_model_bytes bytes = {0};
     shapes.saved = shapes.residual = NULL;
     shapes.slots = slots;
     shapes.kept = kept;
     shape_memory(&shapes, &env);
     list_memory(&shapes, &env, all);
     for (int i = 0; i < TENSORS; i++)
-        bytes += dtx_tensor_bytes(all[i]);
+        *(all[i] == &shapes.slot_memory   ? &bytes.slots
+          : all[i] == &shapes.keep_memory ? &bytes.kept
+          : all[i] == &env.work           ? &bytes.work
+                                          : &bytes.shared) += dtx_tensor_bytes(all[i]);
     return bytes;
+}
+
+size_t dtx_model_bytes(const struct dtx_model *model, int slots, int kept)
+{
+    struct dtx_model_bytes bytes = dtx_model_memory(model, slots, kept);
+    return bytes.slots + bytes.kept + bytes.work + bytes.shared;
 }
 
 static enum dtx_status fill_rope(struct dtx_env *env)

@@ -16,8 +16,13 @@ enum dtx_status dtx_model_declare(struct dtx_env *env, struct dtx_model **out);
 /* Buffers for `slots` micro-batches of env->max_rows rows and for `kept` between the two parts of their backward (0: it
  * is never split); also env->work, wide, gathered and rope. After dtx_params_allocate. */
 enum dtx_status dtx_model_allocate(struct dtx_model *model, int slots, int kept);
-/* Bytes that dtx_model_allocate takes from the backend, by env->recompute; env->params must be allocated. */
+/* Bytes that dtx_model_allocate takes from the backend, by env->recompute; env->params must be laid out. */
 size_t dtx_model_bytes(const struct dtx_model *model, int slots, int kept);
+/* The same by cause: activation slots; gradient slots; workspace of operations; what all micro-batches share. */
+struct dtx_model_bytes {
+    size_t slots, kept, work, shared;
+};
+struct dtx_model_bytes dtx_model_memory(const struct dtx_model *model, int slots, int kept);
 void dtx_model_free(struct dtx_model *model);
 /* in: the held rows [m,D] from the part before (absent on the first); out: for the part after (absent on the last).
  * Collective over tp, like the other steps. */

@@ -46,7 +46,7 @@ static void list_presets(char *text, size_t bytes)
     free(entries);
 }
 
-static enum dtx_status load_preset(struct dtx_ctx *ctx, struct dtx_opt *opt)
+enum dtx_status dtx_session_load_preset(struct dtx_ctx *ctx, struct dtx_opt *opt)
 {
     const char *name = dtx_opt_text(opt, "preset");
     char path[DTX_PATH];
@@ -79,7 +79,7 @@ static enum dtx_status read_sources(struct dtx_session *s, const struct dtx_sess
     DTX_TRY(s->ctx, dtx_opt_load_env(s->ctx, s->opt, environ));
     if (n_words)
         DTX_TRY(s->ctx, dtx_opt_load_file(s->ctx, s->opt, word, DTX_OPT_FILE));
-    DTX_TRY(s->ctx, load_preset(s->ctx, s->opt));
+    DTX_TRY(s->ctx, dtx_session_load_preset(s->ctx, s->opt));
     if (command->needs_checkpoint && !*dtx_opt_text(s->opt, "resume"))
         dtx_opt_fault(s->opt, "dtx %s needs --resume CHECKPOINT", command->name);
     return DTX_OK;

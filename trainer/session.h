@@ -33,6 +33,9 @@ struct dtx_session {
     char resumed_from[DTX_PATH];
 };
 
+/* Loads what the option `preset` (a TEXT of opt's tables) names, if anything: a shipped configuration or a path. */
+enum dtx_status dtx_session_load_preset(struct dtx_ctx *ctx, struct dtx_opt *opt);
+
 /* *done: --help was printed, nothing is open. After a failure dtx_session_close must still be called. */
 enum dtx_status dtx_session_open(struct dtx_ctx *ctx, const struct dtx_session_command *command, int argc, char **argv,
                                  struct dtx_session *session, bool *done);

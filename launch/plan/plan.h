@@ -1,0 +1,58 @@
+/*
+ * The planner: every mesh of a number of ranks, with every setting that changes memory or time, judged by the trainer's
+ * own functions: its configuration checks refuse, trainer/estimate.h counts. Not collective; no MPI.
+ */
+#ifndef DTX_LAUNCH_PLAN_PLAN_H
+#define DTX_LAUNCH_PLAN_PLAN_H
+
+#include "launch/plan/machine.h"
+#include "trainer/estimate.h"
+
+/* In the order of preference. */
+enum dtx_verdict { DTX_PLAN_FITS, DTX_PLAN_TOO_BIG, DTX_PLAN_REFUSED };
+
+struct dtx_plan_row {
+    int mesh[DTX_AXES], chunks, zero;
+    bool sequence;
+    const char *schedule, *recompute;
+    enum dtx_verdict verdict;
+    char reason[240]; /* why it does not fit, else empty */
+    /* Of rows that are not refused. */
+    int64_t micro_batch;
+    int micro_batches, worst;  /* worst: the stage that takes most memory */
+    struct dtx_estimate stage; /* of that stage's first rank */
+    double bytes;              /* its memory with the overhead */
+    double sent[DTX_AXES];     /* bytes a step, of the rank that sends most over that axis */
+    double bubble;
+    double compute, tensor, idle, pipe, data, update, step; /* seconds (cost.c); step is the sum of the others */
+    double mfu;
+};
+
+extern const struct dtx_opt_row dtx_plan_options[]; /* of the command, beside the trainer's */
+
+struct dtx_plan {
+    struct dtx_ctx *ctx;
+    char *options;        /* the user's, resolved, as YAML */
+    struct dtx_opt *held; /* what flags and variables say: not varied */
+    const struct dtx_machine *machine;
+    struct dtx_queue *queue;
+    double efficiency;
+    int ranks, n, capacity;
+    struct dtx_plan_row *row;
+};
+
+/* Fills plan->row, the best first: those that fit by time, then too big ones by memory, then refused ones. With `all`
+ * every setting of each mesh, else its best one. */
+enum dtx_status dtx_plan_search(struct dtx_plan *plan, bool all);
+void dtx_plan_free(struct dtx_plan *plan);
+/* The trainer's configuration of a row; *opt owns texts that out points to. A refusal is a row's reason, not an error:
+ * then *refused. */
+enum dtx_status dtx_plan_configure(struct dtx_plan *plan, struct dtx_plan_row *row, struct dtx_opt **opt,
+                                   struct dtx_engine_config *out, bool *refused);
+/* Everything of a row that is not refused: memory, traffic, time, verdict. */
+enum dtx_status dtx_plan_judge(struct dtx_plan *plan, struct dtx_plan_row *row, const struct dtx_engine_config *config);
+/* stages: also every stage of the rows that are shown. */
+enum dtx_status dtx_plan_print(struct dtx_plan *plan, int top, bool stages);
+enum dtx_status dtx_plan_print_json(struct dtx_plan *plan, int top, bool stages);
+
+#endif

@@ -1,0 +1,182 @@
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernels/base/mem.h"
+#include "kernels/base/mutant.h"
+#include "launch/plan/plan.h"
+#include "parallel/schedule.h"
+
+enum { MOST_CHUNKS = 4 };
+static const char *const recomputes[] = {"none", "attention", "block"};
+
+static void set_int(struct dtx_opt *opt, const char *key, int64_t value)
+{
+    char text[32];
+    snprintf(text, sizeof text, "%lld", (long long)value);
+    dtx_opt_set(opt, key, text, DTX_OPT_FLAG, "plan");
+}
+
+/* The first fault alone. */
+static void first_fault(const char *text, char *out, size_t bytes)
+{
+    const char *line = strstr(text, ":\n  ");
+    line = line && strstr(text, "faults in the configuration") ? line + 4 : text;
+    snprintf(out, bytes, "%.*s", (int)strcspn(line, "\n"), line);
+}
+
+enum dtx_status dtx_plan_configure(struct dtx_plan *plan, struct dtx_plan_row *row, struct dtx_opt **opt,
+                                   struct dtx_engine_config *out, bool *refused)
+{
+    const struct dtx_opt_row *const tables[] = {dtx_plan_options, dtx_train_options};
+    struct dtx_opt *o;
+    DTX_TRY(plan->ctx, dtx_opt_create(plan->ctx, tables, 2, &o));
+    enum dtx_status status = dtx_opt_load_text(plan->ctx, o, plan->options, "options", DTX_OPT_FILE);
+    set_int(o, "parallel.tp", row->mesh[DTX_AXIS_TP]);
+    set_int(o, "parallel.pp", row->mesh[DTX_AXIS_PP]);
+    set_int(o, "parallel.dp", row->mesh[DTX_AXIS_DP]);
+    set_int(o, "parallel.chunks", row->chunks);
+    set_int(o, "parallel.zero", row->zero);
+    dtx_opt_set(o, "parallel.sequence", row->sequence ? "true" : "false", DTX_OPT_FLAG, "plan");
+    dtx_opt_set(o, "parallel.schedule", row->schedule, DTX_OPT_FLAG, "plan");
+    dtx_opt_set(o, "train.recompute", row->recompute, DTX_OPT_FLAG, "plan");
+    if (status == DTX_OK) {
+        dtx_engine_config_read(o, plan->ranks, out);
+        status = dtx_opt_check(plan->ctx, o);
+    }
+    *refused = status == DTX_E_CONFIG;
+    if (*refused) {
+        first_fault(plan->ctx->error.text, row->reason, sizeof row->reason);
+        dtx_error_clear(plan->ctx);
+        status = DTX_OK;
+    }
+    if (status != DTX_OK)
+        dtx_opt_free(o);
+    else
+        *opt = o;
+    return status;
+}
+
+static enum dtx_status add_row(struct dtx_plan *plan, const struct dtx_plan_row *row)
+{
+    if (plan->n == plan->capacity) {
+        int capacity = plan->capacity ? 2 * plan->capacity : 64;
+        void *grown;
+        DTX_TRY(plan->ctx, dtx_mem_alloc(plan->ctx, capacity, sizeof *plan->row, &grown));
+        if (plan->n)
+            memcpy(grown, plan->row, (size_t)plan->n * sizeof *plan->row);
+        dtx_mem_free(plan->row);
+        plan->row = grown;
+        plan->capacity = capacity;
+    }
+    plan->row[plan->n++] = *row;
+    return DTX_OK;
+}
+
+static int compare(const void *a, const void *b)
+{
+    const struct dtx_plan_row *x = a, *y = b;
+    if (x->verdict != y->verdict)
+        return x->verdict < y->verdict ? -1 : 1;
+    double p = x->verdict == DTX_PLAN_FITS ? x->step : x->bytes, q = y->verdict == DTX_PLAN_FITS ? y->step : y->bytes;
+    if (DTX_MUTANT(plan_slowest_first) && x->verdict == DTX_PLAN_FITS)
+        return (q > p) - (q < p);
+    if (p != q)
+        return p < q ? -1 : 1;
+    return (x->bytes > y->bytes) - (x->bytes < y->bytes);
+}
+
+/* One setting of a mesh: kept with `all`, else only when it is the best one of rows [first, n). A mesh that is refused
+ * whatever the setting has one row. */
+static enum dtx_status add_setting(struct dtx_plan *plan, struct dtx_plan_row row, int first, bool all)
+{
+    struct dtx_engine_config config;
+    struct dtx_opt *opt;
+    bool refused;
+    DTX_TRY(plan->ctx, dtx_plan_configure(plan, &row, &opt, &config, &refused));
+    enum dtx_status status = DTX_OK;
+    if (refused)
+        row.verdict = DTX_PLAN_REFUSED;
+    else
+        status = dtx_plan_judge(plan, &row, &config);
+    dtx_opt_free(opt);
+    DTX_TRY(plan->ctx, status);
+    if (plan->n == first || (all && row.verdict != DTX_PLAN_REFUSED && plan->row[first].verdict != DTX_PLAN_REFUSED))
+        return add_row(plan, &row);
+    if (compare(&row, &plan->row[first]) < 0)
+        plan->row[first] = row;
+    return DTX_OK;
+}
+
+/* The settings of one mesh: what the user has fixed stays. */
+static enum dtx_status add_mesh(struct dtx_plan *plan, int tp, int dp, int pp, bool all)
+{
+    const struct dtx_opt *held = plan->held;
+    bool chunks_held = dtx_opt_is_set(held, "parallel.chunks"), zero_held = dtx_opt_is_set(held, "parallel.zero");
+    bool sequence_held = dtx_opt_is_set(held, "parallel.sequence"), made = false;
+    bool schedule_held = dtx_opt_is_set(held, "parallel.schedule"),
+         recompute_held = dtx_opt_is_set(held, "train.recompute");
+    int n_schedules, first = plan->n, lowest = chunks_held ? (int)dtx_opt_int(held, "parallel.chunks") : 1;
+    const struct dtx_schedule *const *list = dtx_schedule_list(&n_schedules);
+    struct dtx_plan_row row = {.mesh = {[DTX_AXIS_TP] = tp, [DTX_AXIS_DP] = dp, [DTX_AXIS_PP] = pp}};
+    for (int s = 0; s < n_schedules; s++) {
+        row.schedule = list[s]->name;
+        if (strcmp(row.schedule, dtx_opt_text(held, "parallel.schedule")) != 0 && (schedule_held || pp == 1))
+            continue; /* without a pipeline all are one */
+        for (row.chunks = lowest; row.chunks <= (chunks_held ? lowest : pp > 1 ? MOST_CHUNKS : 1); row.chunks++) {
+            if ((row.chunks > 1) != (list[s]->max_chunks > 1) && pp > 1 && !(chunks_held && schedule_held))
+                continue;
+            for (int v = 0; v < 12; v++) { /* recomputation, sequence and ZeRO */
+                row.recompute = recompute_held ? dtx_opt_text(held, "train.recompute") : recomputes[v / 4];
+                row.sequence = sequence_held ? dtx_opt_bool(held, "parallel.sequence") : v % 4 < 2;
+                row.zero = zero_held ? (int)dtx_opt_int(held, "parallel.zero") : 1 - v % 2;
+                bool again = (recompute_held && v >= 4) || ((sequence_held || tp == 1) && v % 4 >= 2) ||
+                             ((zero_held || dp == 1) && v % 2);
+                if (again)
+                    continue;
+                DTX_TRY(plan->ctx, add_setting(plan, row, first, all));
+                made = true;
+            }
+        }
+    }
+    return made ? DTX_OK
+                : add_setting(plan,
+                              (struct dtx_plan_row){.mesh = {tp, dp, pp},
+                                                    .chunks = lowest,
+                                                    .zero = 1,
+                                                    .schedule = dtx_opt_text(held, "parallel.schedule"),
+                                                    .recompute = "none",
+                                                    .sequence = true},
+                              first, all);
+}
+
+static bool holds(const struct dtx_opt *held, const char *key, int value)
+{
+    return !dtx_opt_is_set(held, key) || dtx_opt_int(held, key) == value || dtx_opt_int(held, key) == 0;
+}
+
+enum dtx_status dtx_plan_search(struct dtx_plan *plan, bool all)
+{
+    for (int tp = 1; tp <= plan->ranks; tp++) {
+        if (plan->ranks % tp || !holds(plan->held, "parallel.tp", tp))
+            continue;
+        for (int pp = 1; pp <= plan->ranks / tp; pp++) {
+            int dp = plan->ranks / tp / pp;
+            if (plan->ranks / tp % pp || !holds(plan->held, "parallel.pp", pp) || !holds(plan->held, "parallel.dp", dp))
+                continue;
+            DTX_TRY(plan->ctx, add_mesh(plan, tp, dp, pp, all));
+        }
+    }
+    if (plan->n == 0)
+        return dtx_fail(plan->ctx, DTX_E_CONFIG,
+                        "plan: no mesh of %d ranks has the parallel.tp, .pp and .dp that were given", plan->ranks);
+    qsort(plan->row, (size_t)plan->n, sizeof *plan->row, compare);
+    return DTX_OK;
+}
+
+void dtx_plan_free(struct dtx_plan *plan)
+{
+    dtx_mem_free(plan->row);
+    dtx_mem_free(plan->options);
+    dtx_opt_free(plan->held);
+}

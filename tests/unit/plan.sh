@@ -1,0 +1,97 @@
+#!/usr/bin/env bash
+# test: label=unit timeout=120
+# dtx plan: what fits comes first and by time, what does not has its reason, unknown machines name the known ones, the
+# JSON is JSON and adds up, flags are kept.
+set -uo pipefail
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+cd "$work" || exit 1
+fault() { echo "FAULT: $*"; tail -n 40 ./*.txt 2>/dev/null; exit 1; }
+
+# value FILE PATH…: through CMake's JSON reader. count FILE PATH…: elements of an array.
+get() {
+    printf 'file(READ "%s" text)\nstring(JSON v %s "${text}" %s)\nmessage("${v}")\n' "$2" "$1" "${*:3}" >get.cmake
+    cmake -P get.cmake 2>&1
+}
+value() { get GET "$@"; }
+count() { get LENGTH "$@"; }
+holds() { awk "BEGIN { exit !($1) }"; }
+
+# A model that fits: its weights are known (bf16, ZeRO over 8 ranks), the fastest is first.
+"$DTX" plan --preset diff-1.4b --ranks 8 --machine h100 --json --stages >fit.json 2>err.txt || fault "exit code $?"
+n=$(count fit.json fit)
+[ "$n" -ge 3 ] || fault "$n meshes fit"
+last=0
+for ((i = 0; i < n; i++)); do
+    step=$(value fit.json fit $i step_seconds)
+    holds "$step >= $last && $step > 0" || fault "row $i takes $step, the one before $last"
+    last=$step
+    holds "$(value fit.json fit $i mfu) > 0.05 && $(value fit.json fit $i mfu) <= 0.5" || fault "MFU of row $i"
+    holds "$(value fit.json fit $i memory total) <= $(value fit.json machine memory_bytes)" || fault "row $i does not fit"
+    pp=$(value fit.json fit $i pp)
+    [ $((pp * $(value fit.json fit $i tp) * $(value fit.json fit $i dp))) -eq 8 ] || fault "row $i is no mesh of 8"
+    [ "$(count fit.json fit $i stages)" -eq "$pp" ] || fault "row $i: $pp stages expected"
+    most=0
+    for ((s = 0; s < pp; s++)); do
+        total=$(value fit.json fit $i stages $s total)
+        sum=0
+        for cause in weights gradients masters states activations gradient_slots workspace shared pipe batch overhead; do
+            sum=$((sum + $(value fit.json fit $i stages $s $cause)))
+        done
+        [ "$sum" -eq "$total" ] || fault "row $i stage $s: causes add up to $sum, not $total"
+        [ "$total" -gt "$most" ] && most=$total
+    done
+    [ "$most" -eq "$(value fit.json fit $i memory total)" ] || fault "row $i: the table does not show the fullest stage"
+done
+
+# One data axis: 2 bytes a weight of 1,413,271,552, fp32 gradients, a bubble of none.
+flags=(--parallel.tp 1 --parallel.pp 1 --train.recompute none --parallel.zero 1)
+"$DTX" plan --preset diff-1.4b --ranks 8 --machine h200 --json "${flags[@]}" >one.json 2>err.txt || fault "exit code $?"
+[ "$(count one.json fit)" -eq 1 ] || fault "flags are not kept"
+weights=$(value one.json fit 0 memory weights)
+holds "$weights > 2 * 1413271552 * 0.999 && $weights < 2 * 1413271552 * 1.01" || fault "weights take $weights"
+states=$(value one.json fit 0 memory states)
+holds "$states > 1413271552 * 0.999 && $states < 1413271552 * 1.02" || fault "states take $states of 8/8 bytes a weight"
+holds "$(value one.json fit 0 bubble) == 0" || fault "a bubble without a pipeline"
+
+# Idle share of 1F1B: (p − 1)/(m + p − 1).
+"$DTX" plan --preset diff-13b --ranks 16 --json --parallel.schedule 1f1b --parallel.pp 4 --parallel.tp 1 \
+    >pipe.json 2>err.txt || fault "exit code $?"
+m=$(value pipe.json fit 0 micro_batches)
+bubble=$(value pipe.json fit 0 bubble)
+holds "($bubble - 3 / ($m + 3)) ^ 2 < 1e-18" || fault "bubble $bubble of $m micro-batches"
+
+# Too big: said with the cause; exit 78.
+"$DTX" plan --preset diff-13b --ranks 2 --machine h100 >big.txt 2>err.txt
+[ $? -eq 78 ] || fault "nothing fits, but no exit code 78"
+grep -Eq 'stage [01] needs [0-9.]+ GiB of 79.1: weights .*gradients .*activations' big.txt || fault "no reason"
+grep -q 'no mesh of 2 ranks fits on h100' err.txt || fault "no report"
+"$DTX" plan --preset diff-13b --ranks 8 --machine h100 >table.txt 2>err.txt || fault "exit code $?"
+grep -q 'parallel.tp 8 does not divide 20 heads.*what fits: 1, 2, 4' table.txt || fault "no reason of the trainer"
+
+# Machines.
+"$DTX" plan --preset laptop --machine h300 >table.txt 2>err.txt
+[ $? -eq 78 ] || fault "an unknown machine must exit with 78"
+grep -q "no 'h300'; there are: a100, h100, h200, b200, cpu" err.txt || fault "known machines are not named"
+cat >box.yaml <<'Y'
+name: box
+devices_per_node: 2
+memory_bytes: 8e9
+overhead_bytes: 1e9
+bf16_flops: 1e14
+fp32_flops: 2e13
+node_link: 2e10
+network_link: 1e9
+Y
+"$DTX" plan --preset bench-124m --machine box.yaml --json >box.json 2>err.txt || fault "exit code $?"
+[ "$(value box.json ranks)" -eq 2 ] || fault "the default is one node"
+[ "$(value box.json machine name)" = box ] || fault "the machine's name"
+sed -i '/node_link/d; s/fp32_flops/fp32_flop/' box.yaml
+"$DTX" plan --preset bench-124m --machine box.yaml >table.txt 2>err.txt
+[ $? -eq 78 ] || fault "a broken machine must exit with 78"
+grep -q "fp32_flops" err.txt && grep -q "a machine needs node_link" err.txt || fault "faults of the file are not named"
+"$DTX" plan --preset laptop --machine cpu --ranks 2 >table.txt 2>err.txt || fault "cpu: exit code $?"
+grep -q '2 ranks on cpu (' table.txt || fault "cpu"
+"$DTX" plan --help >table.txt || fault "--help"
+grep -q -- '--machine TEXT' table.txt || fault "--help lists no --machine"
+exit 0

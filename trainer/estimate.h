@@ -1,0 +1,37 @@
+/*
+ * What one rank of a mesh will take, before anything is started: memory by cause, bytes sent by axis, FLOPs. Made from
+ * the same declarations, sizes and cuts as the engine's own (the table of weights, layers' saved tensors, a schedule's
+ * slots); nothing is allocated but the table. Not collective.
+ */
+#ifndef DTX_TRAINER_ESTIMATE_H
+#define DTX_TRAINER_ESTIMATE_H
+
+#include "trainer/engine.h"
+
+/* Bytes that the engine takes from the backend; their sum is what the backend counts. */
+struct dtx_memory {
+    size_t weights, gradients, masters, states; /* dtx_params_memory */
+    size_t activations;                         /* activation slots, all of them */
+    size_t kept;                                /* gradient slots of a split backward */
+    size_t work, shared; /* workspace of operations; buffers of all micro-batches (recomputation, sums, rope) */
+    size_t pipe;         /* boundary buffers */
+    size_t batch;        /* a step's tokens and losses, small results, sums for the norm */
+};
+
+struct dtx_estimate {
+    struct dtx_memory memory;
+    int slots, kept;                 /* of activations and of gradients */
+    double sent[DTX_AXES];           /* bytes a step; pp includes the tied embedding's gradient, */
+    double tied;                     /* which is this much */
+    double tp_sent_micro, tp_calls;  /* bytes and collectives over tp of one micro-batch, forward and backward; an
+                                        all-reduce counts as two */
+    double boundary, dp_calls;       /* bytes of one message between stages; collectives over dp of a step */
+    double flops_micro, flops_again; /* of one micro-batch on this rank: model FLOPs; what recomputation adds */
+};
+
+size_t dtx_memory_total(const struct dtx_memory *memory);
+/* rank: the rank's coordinates in config->mesh. queue: of a backend whose operations say what workspace they need. */
+enum dtx_status dtx_estimate_rank(struct dtx_ctx *ctx, const struct dtx_engine_config *config, struct dtx_queue *queue,
+                                  const int rank[DTX_AXES], struct dtx_estimate *out);
+
+#endif
