@@ -1,7 +1,7 @@
 /*
  * Random configurations on all ranks that were started, each in f64 against one rank: losses, gradient norms, every
- * weight after some steps and an evaluation, by the bounds of tests/harness/mesh_run.h. Several small cases run side by
- * side.
+ * weight after some steps and an evaluation, by the bounds of tests/harness/mesh_run.h; copies of weights and optimizer
+ * states must be alike bit for bit. Several small cases run side by side.
  *
  *   mesh_fuzz [--seconds N] [--cases N] [--seed N]   until either limit
  *   mesh_fuzz --case "tp=2 zero=1" …                 these, one after another
@@ -30,6 +30,7 @@ struct outcome {
     double evaluated; /* loss by the last weights */
     int64_t targets[STEPS], evaluated_targets;
     bool skipped;
+    struct dtx_replica_report replicas; /* after the last step */
     int n;
     struct dtx_param_row *rows; /* [n] */
     double *weights;            /* all rows one after another */
@@ -73,6 +74,7 @@ static void train(const struct fuzz_case *c, struct dtx_engine *e, struct dtx_co
         out->targets[s] = result.targets;
         out->skipped = out->skipped || result.skipped;
     }
+    CHECK_OK(ranks, dtx_engine_replicas(e, &out->replicas));
     CHECK_OK(ranks, dtx_engine_evaluate(e, &batch, &out->evaluated, &out->evaluated_targets));
     free(buffer);
 }
@@ -122,6 +124,8 @@ static bool differ(const struct outcome *got, const struct outcome *ref, char *w
         if (!(norm <= DTX_MESH_F64_VALUE))
             return snprintf(why, bytes, "gradient norm of step %d: %.3g, bound %.3g", s + 1, norm, DTX_MESH_F64_VALUE);
     }
+    if (got->replicas.tensors != 0)
+        return snprintf(why, bytes, "%s", got->replicas.text);
     double evaluated = fabs(got->evaluated - ref->evaluated) / fabs(ref->evaluated);
     if (got->evaluated_targets != ref->evaluated_targets || !(evaluated <= DTX_MESH_F64_LOSS))
         return snprintf(why, bytes, "evaluation: %.3g, bound %.3g, %lld targets of %lld", evaluated, DTX_MESH_F64_LOSS,
@@ -148,7 +152,7 @@ static void release(struct outcome *o)
 static bool check(const struct fuzz_case *c, struct dtx_comm *part)
 {
     struct outcome ref = {0}, got;
-    char why[256], text[FUZZ_TEXT];
+    char why[1024], text[FUZZ_TEXT];
     bool equal = true;
     if (part->rank == 0) {
         struct dtx_comm *self;
