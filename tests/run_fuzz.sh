@@ -21,6 +21,7 @@ one_hang=${DTX_FUZZ_HANG:-60} # seconds after which cases tried alone count as h
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
+export ASAN_OPTIONS=${ASAN_OPTIONS:-detect_leaks=0} # MPI leaks
 export OMP_NUM_THREADS=1 OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_mpi_yield_when_idle=1
 export DTX_SYNCHRONOUS_SENDS=${DTX_SYNCHRONOUS_SENDS:-true} # deadlocks that buffers would hide
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
