@@ -38,7 +38,7 @@ static const struct {
     [FUZZ_VOCAB] = {"vocab", "model.vocab", {"64", "67", "5"}},
     [FUZZ_FFN] = {"ffn", "model.ffn", {"48", "44", "5"}},
 };
-enum { MOST_SEQUENCES = 48, TRIES = 300, HEAD_DIM = 4, WANTED = 2 };
+enum { MOST_SEQUENCES = 48, TRIES = 40000, REFUSALS = 200, HEAD_DIM = 4, WANTED = 2 };
 
 static int values_of(int option)
 {
@@ -192,6 +192,21 @@ bool fuzz_valid(struct dtx_ctx *ctx, const struct fuzz_case *c, int max_ranks)
     return valid;
 }
 
+/* Rules that rule out most of what the product would refuse, at less cost. */
+static bool plausible(const struct fuzz_case *c, int max_ranks)
+{
+    const struct dtx_schedule *schedule = dtx_schedule_find(fuzz_value(c, FUZZ_SCHEDULE));
+    const char *layout = fuzz_value(c, FUZZ_LAYOUT);
+    int pp = fuzz_number(c, FUZZ_PP), chunks = fuzz_number(c, FUZZ_CHUNKS), parts = pp * chunks;
+    bool hollow = strcmp(layout, "hollow") == 0;
+    if (fuzz_ranks(c) > max_ranks || sequences(c) > MOST_SEQUENCES)
+        return false;
+    if (pp == 1)
+        return chunks == 1 && !hollow && strcmp(layout, "back") != 0;
+    return chunks <= schedule->max_chunks && parts - (hollow ? 2 : 0) <= fuzz_number(c, FUZZ_LAYERS) &&
+           fuzz_number(c, FUZZ_MICRO_BATCHES) % dtx_schedule_multiple(schedule, pp, chunks) == 0;
+}
+
 static int chance(struct fuzz_coverage *g, int below)
 {
     return (int)(dtx_rng_uniform(g->key, g->drawn++) * below);
@@ -201,15 +216,14 @@ static int chance(struct fuzz_coverage *g, int below)
 static bool draw_with(struct dtx_ctx *ctx, struct fuzz_coverage *g, int max_ranks, int a, int va, int b, int vb,
                       struct fuzz_case *c)
 {
-    for (int t = 0; t < TRIES; t++) {
-        for (int cheap = 0; cheap < TRIES; cheap++) {
-            for (int o = 0; o < FUZZ_OPTIONS; o++)
-                c->value[o] = o == a ? va : o == b ? vb : chance(g, values_of(o));
-            if (fuzz_ranks(c) <= max_ranks && sequences(c) <= MOST_SEQUENCES)
-                break;
-        }
+    for (int t = 0, refused = 0; t < TRIES && refused < REFUSALS; t++) {
+        for (int o = 0; o < FUZZ_OPTIONS; o++)
+            c->value[o] = o == a ? va : o == b ? vb : chance(g, values_of(o));
+        if (!plausible(c, max_ranks))
+            continue;
         if (fuzz_valid(ctx, c, max_ranks))
             return true;
+        refused++;
     }
     return false;
 }
