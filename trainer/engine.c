@@ -385,6 +385,12 @@ enum dtx_status dtx_engine_finite(struct dtx_engine *e, bool *finite)
     return DTX_OK;
 }
 
+enum dtx_status dtx_engine_replicas(struct dtx_engine *e, struct dtx_replica_report *report)
+{
+    const struct dtx_optim_variant *optim = e->config.optim.variant;
+    return dtx_replicas_check(&e->params, e->queue, optim->states, optim->n_states, report);
+}
+
 enum dtx_status dtx_engine_lambda(struct dtx_engine *e, double *lambda, int *n)
 {
     int64_t layers = e->config.model.layers;
@@ -418,6 +424,11 @@ struct dtx_queue *dtx_engine_queue(struct dtx_engine *engine)
 const struct dtx_engine_config *dtx_engine_config_of(const struct dtx_engine *engine)
 {
     return &engine->config;
+}
+
+size_t dtx_engine_activation_bytes(const struct dtx_engine *engine)
+{
+    return dtx_model_bytes(engine->model, dtx_pipe_slots(engine->pipe), dtx_pipe_kept(engine->pipe));
 }
 
 double dtx_engine_step_flops(const struct dtx_engine_config *config)

@@ -6,6 +6,8 @@
 #define DTX_TRAINER_ENGINE_H
 
 #include "parallel/grad.h"
+#include "parallel/replica.h"
+#include "trainer/config.h"
 #include "trainer/model.h"
 
 struct dtx_engine;
@@ -46,6 +48,8 @@ enum dtx_status dtx_engine_logits(struct dtx_engine *engine, const int32_t *toke
                                   double *logits);
 /* Are all weights, masters and optimizer states of all ranks finite? Waits for the queue. */
 enum dtx_status dtx_engine_finite(struct dtx_engine *engine, bool *finite);
+/* Are weights, masters and optimizer states alike on all ranks that hold copies? Waits for the queue. */
+enum dtx_status dtx_engine_replicas(struct dtx_engine *engine, struct dtx_replica_report *report);
 /* λ per layer of the whole model (host, model.layers of them); *n = 0 where the variant has none. */
 enum dtx_status dtx_engine_lambda(struct dtx_engine *engine, double *lambda, int *n);
 
@@ -63,6 +67,8 @@ struct dtx_params *dtx_engine_params(struct dtx_engine *engine);
 const struct dtx_mesh *dtx_engine_mesh(const struct dtx_engine *engine);
 struct dtx_queue *dtx_engine_queue(struct dtx_engine *engine);
 const struct dtx_engine_config *dtx_engine_config_of(const struct dtx_engine *engine);
+/* Bytes of this rank's activations and of what they are computed with. */
+size_t dtx_engine_activation_bytes(const struct dtx_engine *engine);
 /* Model FLOPs of one training step of the whole mesh, causal attention (K = (length + 1)/2). */
 double dtx_engine_step_flops(const struct dtx_engine_config *config);
 

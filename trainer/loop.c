@@ -32,7 +32,8 @@ struct loop {
     struct dtx_progress *progress; /* rank 0 */
     struct dtx_run_folder folder;  /* rank 0 */
     bool documents;                /* options that every step asks for */
-    int64_t eval_every, eval_samples, checkpoint_every;
+    int64_t eval_every, eval_samples, checkpoint_every, replicas_every;
+    bool replicas_stop; /* a difference between copies ends the run */
     struct dtx_ckpt_save_options save_options;
     int *stop_signals;         /* [ranks] */
     int32_t *tokens, *targets; /* [sequences · length] */
@@ -69,6 +70,8 @@ static void read_options(struct loop *l)
     l->eval_every = dtx_opt_int(opt, "eval.every");
     l->eval_samples = dtx_opt_int(opt, "eval.samples");
     l->checkpoint_every = dtx_opt_int(opt, "checkpoint.every");
+    l->replicas_every = dtx_opt_int(opt, "check.replicas_every");
+    l->replicas_stop = strcmp(dtx_opt_text(opt, "check.replicas_action"), "stop") == 0;
     l->save_options = (struct dtx_ckpt_save_options){.keep = (int)dtx_opt_int(opt, "checkpoint.keep"),
                                                      .max_shards = (int)dtx_opt_int(opt, "checkpoint.max_shards")};
 }
@@ -154,16 +157,19 @@ static enum dtx_status measure_ranks(struct loop *l)
 static void describe_memory(const struct loop *l)
 {
     struct dtx_params_bytes bytes = dtx_params_memory(dtx_engine_params(l->s->engine));
-    char weights[16], gradients[16], masters[16], states[16];
+    char weights[16], gradients[16], masters[16], states[16], activations[16];
+    dtx_format_count((double)dtx_engine_activation_bytes(l->s->engine), activations);
     dtx_format_count((double)bytes.weights, weights);
     dtx_format_count((double)bytes.gradients, gradients);
     dtx_format_count((double)bytes.masters, masters);
     dtx_format_count((double)bytes.states, states);
-    dtx_log(l->ctx, DTX_LOG_INFO, "memory of rank %d: weights %sB, gradients %sB, masters %sB, optimizer %sB%s",
+    dtx_log(l->ctx, DTX_LOG_INFO,
+            "memory of rank %d: weights %sB, gradients %sB, masters %sB, optimizer %sB%s, activations %sB",
             l->ctx->rank, weights, gradients, masters, states,
             dtx_engine_params(l->s->engine)->zero && l->s->config.mesh[DTX_AXIS_DP] > 1
                 ? " (ZeRO: its share of the data ranks')"
-                : "");
+                : "",
+            activations);
 }
 
 static void describe(const struct loop *l)
@@ -241,6 +247,31 @@ static enum dtx_status agree_to_stop(struct loop *l)
     for (int r = 0; r < asked && l->stop_signal == 0; r++)
         l->stop_signal = l->stop_signals[r];
     return DTX_OK;
+}
+
+/* Compares what several ranks hold alike. A difference ends the run on all ranks with one report, or is a warning. */
+static enum dtx_status check_replicas(struct loop *l)
+{
+    struct dtx_replica_report report;
+    enum dtx_status status = DTX_OK;
+    if (l->s->world->size == 1)
+        return DTX_OK;
+    DTX_TRY(l->ctx, dtx_engine_replicas(l->s->engine, &report));
+    if (report.tensors == 0)
+        return DTX_OK;
+    if (root(l) && l->progress)
+        dtx_progress_clear(l->progress);
+    if (root(l) && l->replicas_stop)
+        status = dtx_fail(l->ctx, DTX_E_NUMERIC,
+                          "step %lld: copies of %lld tensor%s differ between ranks: %s. Nothing is saved of it; the "
+                          "last checkpoint is of step %lld. Look at memory errors and the network of the ranks named; "
+                          "check.replicas_action warn goes on regardless",
+                          (long long)l->step, (long long)report.tensors, report.tensors == 1 ? "" : "s", report.text,
+                          (long long)l->saved_step);
+    else if (root(l))
+        dtx_log(l->ctx, DTX_LOG_WARN, "step %lld: copies of %lld tensor%s differ between ranks: %s", (long long)l->step,
+                (long long)report.tensors, report.tensors == 1 ? "" : "s", report.text);
+    return dtx_comm_agree(l->s->world, status);
 }
 
 /* A failed save warns and training goes on; earlier checkpoints are untouched. Damaged weights are never saved. */
@@ -357,9 +388,11 @@ static enum dtx_status one_step(struct loop *l)
     DTX_TRY(l->ctx, agree_to_stop(l));
     bool due = l->checkpoint_every > 0 && l->step % l->checkpoint_every == 0 &&
                (!result.skipped || DTX_MUTANT(skipped_step_saved));
-    if (due || l->stop_signal != 0 || l->step == l->end)
-        return save(l);
-    return DTX_OK;
+    bool saving = due || l->stop_signal != 0 || l->step == l->end;
+    if (l->replicas_every > 0 &&
+        (l->step % l->replicas_every == 0 || (saving && !DTX_MUTANT(replicas_not_checked_before_save))))
+        DTX_TRY(l->ctx, check_replicas(l));
+    return saving ? save(l) : DTX_OK;
 }
 
 static enum dtx_status run(struct loop *l)
@@ -370,6 +403,8 @@ static enum dtx_status run(struct loop *l)
     if (l->step >= l->end && root(l))
         dtx_log(l->ctx, DTX_LOG_INFO, "nothing to do: step %lld is reached (train.steps %lld, train.until %lld)",
                 (long long)l->end, (long long)l->steps, (long long)dtx_opt_int(l->s->opt, "train.until"));
+    if (l->s->resumed && l->replicas_every > 0 && !DTX_MUTANT(replicas_not_checked_after_load))
+        DTX_TRY(l->ctx, check_replicas(l));
     while (l->step < l->end && l->stop_signal == 0)
         DTX_TRY(l->ctx, one_step(l));
     return l->stop_signal != 0 && l->step < l->end ? DTX_E_REQUEUE : DTX_OK;

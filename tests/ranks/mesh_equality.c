@@ -1,4 +1,4 @@
-/* test: label=ranks ranks=8 timeout=300 */
+/* test: label=ranks ranks=8 timeout=600 */
 /*
  * Every mesh against one rank: in f64 50 steps with the losses, gradient norms and weights of DESIGN.md 8; in fp32 the
  * gradients of step 1 and the losses of 50 steps. With ZeRO and without, gradients in one bucket or several. Unequal

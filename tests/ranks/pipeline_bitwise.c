@@ -1,4 +1,4 @@
-/* test: label=ranks ranks=8 timeout=300 */
+/* test: label=ranks ranks=8 timeout=600 */
 /*
  * Pipeline splits, schedules, chunks, ZeRO and recomputation change no bit of losses, norms or weights: 2 and 4 stages,
  * every schedule, even, uneven and by FLOPs, against one stage, in fp32 and bf16, with data parallelism 1 and 2 and
@@ -7,59 +7,10 @@
  */
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "tests/harness/mesh_run.h"
 
 enum { STEPS = 4 };
-
-static void die(struct dtx_ctx *ctx, struct dtx_comm *world, const char *what)
-{
-    fprintf(stderr, "FAILED: %s: %s\n", what, ctx->error.text);
-    dtx_comm_abort(world, 1);
-}
-
-/* All losses, norms and weights one after another; on rank 0 of `ranks`. */
-static double *run(struct dtx_ctx *ctx, struct dtx_comm *world, struct dtx_comm *ranks, const struct dtx_test_model *m,
-                   int64_t *count)
-{
-    struct dtx_engine_config config;
-    struct dtx_engine *e;
-    struct dtx_backend *backend;
-    dtx_test_config(m, &config);
-    if (dtx_backend_open(ctx, "cpu", 1, dtx_isa_detect(), &backend) != DTX_OK ||
-        dtx_engine_create(ctx, &config, ranks, backend, &e) != DTX_OK)
-        die(ctx, world, "create");
-    struct dtx_params *p = dtx_engine_params(e);
-    *count = 2 * STEPS + dtx_params_total(p);
-    double *all = malloc((size_t)*count * sizeof *all), *next = all + 2 * STEPS;
-    if (dtx_test_train(e, m, STEPS, 2e-3, all, all + STEPS) != DTX_OK)
-        die(ctx, world, "train");
-    for (int i = 0; i < p->n; i++) {
-        if (dtx_test_gather(e, i, 'w', next) != DTX_OK)
-            die(ctx, world, "gather");
-        next += p->item[i].row.shape[0] * (p->item[i].row.ndim == 2 ? p->item[i].row.shape[1] : 1);
-    }
-    for (int s = 0; s < STEPS; s++)
-        if (!(all[STEPS + s] > config.optim.clip))
-            die(ctx, world, "a step was not clipped: the test does not test what it says");
-    dtx_engine_free(e);
-    dtx_backend_close(backend);
-    return all;
-}
-
-static double *run_on(struct dtx_ctx *ctx, struct dtx_comm *world, const struct dtx_test_model *m, int64_t *count)
-{
-    int size = m->tp * m->pp * m->dp;
-    struct dtx_comm *part;
-    double *values = NULL;
-    if (dtx_comm_split(world, world->rank < size, world->rank, "part", &part) != DTX_OK)
-        die(ctx, world, "split");
-    if (world->rank < size)
-        values = run(ctx, world, part, m, count);
-    dtx_comm_free(part);
-    return values;
-}
 
 /* How the pipeline runs: schedule, chunks, layout ("" even); with more than one data rank ZeRO; recomputation. All must
  * give the bits of one stage without any. */
@@ -82,21 +33,13 @@ static const struct {
                  {4, "zb_h1", {1, "", false}, 0, NULL},
                  {4, "zb_h1", {1, "1,3,3,0", false}, 1, "block"}};
 
-static int64_t count_different(const double *a, const double *b, int64_t n)
-{
-    int64_t different = 0;
-    for (int64_t i = 0; i < n; i++)
-        different += memcmp(&a[i], &b[i], sizeof *a) != 0;
-    return different;
-}
-
-static int check(struct dtx_ctx *ctx, struct dtx_comm *world, struct dtx_test_model m)
+static int check(struct dtx_comm *world, struct dtx_test_model m)
 {
     int failures = 0;
-    int64_t count;
+    int64_t count = 0;
     m.pp = 1;
     m.schedule = "gpipe";
-    double *one = run_on(ctx, world, &m, &count);
+    double *one = dtx_test_numbers(world, &m, STEPS, &count);
     for (size_t i = 0; i < sizeof pipelines / sizeof *pipelines; i++) {
         m.pp = pipelines[i].pp;
         m.schedule = pipelines[i].schedule;
@@ -105,9 +48,9 @@ static int check(struct dtx_ctx *ctx, struct dtx_comm *world, struct dtx_test_mo
         m.recompute = pipelines[i].recompute;
         if (m.tp * m.pp * m.dp > 8)
             continue;
-        double *split = run_on(ctx, world, &m, &count);
+        double *split = dtx_test_numbers(world, &m, STEPS, &count);
         if (world->rank == 0) {
-            int64_t different = count_different(one, split, count);
+            int64_t different = dtx_test_different(one, split, count);
             printf("%s %s tp%d dp%d: pp%d %s %d chunks '%s'%s zero %d recompute %s: %lld of %lld numbers differ\n",
                    dtx_dtype_name(m.dtype), m.attention, m.tp, m.dp, m.pp, m.schedule, m.split.chunks, m.split.layout,
                    m.split.by_flops ? " by FLOPs" : "", m.zero, m.recompute ? m.recompute : "none",
@@ -138,7 +81,7 @@ int main(void)
                 m.dp = i == 1 ? 2 : 1;
                 m.tp = i == 2 ? 2 : 1;
                 m.layers = 7;
-                failures = failures ? failures : check(&ctx, world, m);
+                failures = failures ? failures : check(world, m);
                 dtx_comm_broadcast_bytes(world, &failures, sizeof failures, 0);
             }
     dtx_comm_close_world(world);

@@ -31,7 +31,7 @@ train 2 tp2 "${options[@]}" --parallel.tp 2
 train 2 dp2 "${options[@]}" --parallel.dp 2
 train 4 pp2tp2 "${options[@]}" --parallel.pp 2 --parallel.tp 2 --parallel.schedule zb_h1 --parallel.layout 1,3
 train 8 all "${options[@]}" --parallel.pp 2 --parallel.tp 2 --parallel.dp 2 --parallel.schedule interleaved \
-    --parallel.chunks 2
+    --parallel.chunks 2 --train.recompute block:2
 train 1 pieces "${options[@]}" --train.micro_batch 2
 for other in tp2 dp2 pp2tp2 all pieces; do
     compare $other

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# test: label=train timeout=120
+# test: label=train timeout=300
 # No run writes over another one: fresh runs in used folders, foreign checkpoints, two at once; what a resume inherits;
 # damaged weights are never saved.
 . "$DTX_SOURCE/tests/harness/train.sh"
@@ -38,7 +38,7 @@ grep -q '^step: 12$' a/status || { cat a/status; echo "FAILED: train.until was i
 # Two at once.
 "$DTX" train "${options[@]}" --run.dir two --train.steps 100000 --checkpoint.every 50 >first 2>&1 &
 first=$!
-for _ in $(seq 100); do [ -e two/checkpoints/latest ] && break; sleep 0.1; done
+for _ in $(seq 600); do [ -e two/checkpoints/latest ] && break; sleep 0.1; done
 refused 78 "another dtx is at work" train --run.dir two --resume latest --train.steps 5
 kill -TERM "$first"
 wait "$first"
