@@ -32,6 +32,12 @@ static struct link link_of(const struct dtx_plan *plan, const struct dtx_plan_ro
                                  : (struct link){m->network_link, m->network_latency};
 }
 
+double dtx_plan_bytes(const struct dtx_plan *plan, const struct dtx_estimate *e)
+{
+    return (double)dtx_memory_total(&e->memory) + plan->machine->overhead_bytes +
+           (plan->machine->host_memory ? (double)e->host : 0);
+}
+
 /* Adds one stage to the row: the highest of each is what the step waits for. */
 static void add_stage(const struct dtx_plan *plan, struct dtx_plan_row *row, const struct dtx_engine_config *config,
                       int stage, const struct dtx_estimate *e)
@@ -39,7 +45,7 @@ static void add_stage(const struct dtx_plan *plan, struct dtx_plan_row *row, con
     const struct dtx_machine *m = plan->machine;
     struct link tp = link_of(plan, row, DTX_AXIS_TP), dp = link_of(plan, row, DTX_AXIS_DP),
                 pp = link_of(plan, row, DTX_AXIS_PP);
-    double total = (double)dtx_memory_total(&e->memory) + m->overhead_bytes;
+    double total = dtx_plan_bytes(plan, e);
     if (stage == 0 || total > row->bytes) {
         row->bytes = total;
         row->worst = stage;
