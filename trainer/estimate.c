@@ -159,7 +159,8 @@ static void count_step(struct rank *r, struct dtx_estimate *out)
         const struct dtx_param *item = &p->item[i];
         if (item->held && item->row.grad_partial)
             out->sent[DTX_AXIS_TP] += reduce_bytes(item->count, master, size[DTX_AXIS_TP], rank[DTX_AXIS_TP]);
-        if (item->held && item->row.tied_stage >= 0 && item->row.tied_stage != item->row.stage)
+        if (item->held && item->row.tied_stage >= 0 && item->row.tied_stage != item->row.stage &&
+            !DTX_MUTANT(plan_tied_gradient_forgotten))
             out->tied += reduce_bytes(item->count, master, 2, r->stage > 0);
     }
     out->sent[DTX_AXIS_TP] += reduce_bytes(p->n, 8, size[DTX_AXIS_TP], rank[DTX_AXIS_TP]);

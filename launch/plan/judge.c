@@ -57,6 +57,7 @@ static void add_stage(const struct dtx_plan *plan, struct dtx_plan_row *row, con
     double compute = micro_batches * (e->flops_micro + e->flops_again) / rate;
     double tensor =
         row->mesh[DTX_AXIS_TP] > 1 ? micro_batches * (e->tp_sent_micro / tp.speed + e->tp_calls * tp.latency) : 0;
+    row->idle += compute + tensor; /* a sum over the stages until all are there */
     if (compute + tensor > row->compute + row->tensor) {
         row->compute = compute;
         row->tensor = tensor;
@@ -101,7 +102,7 @@ enum dtx_status dtx_plan_judge(struct dtx_plan *plan, struct dtx_plan_row *row, 
     else
         DTX_TRY(plan->ctx,
                 dtx_schedule_simulate(plan->ctx, schedule, stages, row->micro_batches, row->chunks, &row->bubble));
-    row->idle = (row->compute + row->tensor) * row->bubble / (1 - row->bubble);
+    row->idle *= row->bubble / (1 - row->bubble) / stages; /* filling and draining take a mean stage's time each */
     row->step = row->compute + row->tensor + row->idle + row->pipe + row->data + row->update;
     row->mfu =
         dtx_engine_step_flops(config) / (plan->ranks * dtx_machine_flops(plan->machine, config->dtype)) / row->step;
