@@ -21,13 +21,15 @@ one_hang=${DTX_FUZZ_HANG:-60} # seconds after which cases tried alone count as h
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
+export ASAN_OPTIONS=${ASAN_OPTIONS:-detect_leaks=0} # MPI leaks
 export OMP_NUM_THREADS=1 OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_mpi_yield_when_idle=1
+export DTX_SYNCHRONOUS_SENDS=${DTX_SYNCHRONOUS_SENDS:-true} # deadlocks that buffers would hide
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 
 fuzz() { # seconds, arguments: output without the cases' own lines; all of it in $work/log
     local limit=$1
     shift
-    timeout -k 5 "$limit" mpirun -n 8 "$program" "$@" </dev/null 2>&1 | tee "$work/log" | grep --line-buffered -vE '^(case: |round$)'
+    timeout -k 5 "$limit" mpirun -q -n 8 "$program" "$@" </dev/null 2>&1 | tee "$work/log" | grep --line-buffered -vE '^(case: |round$)'
     [ "${PIPESTATUS[0]}" -eq 0 ]
 }
 failed_case() { sed -n 's/^FAILED case: //p' "$work/log" | head -n 1; }
@@ -52,12 +54,14 @@ else # a crash or a hang: which of those that ran side by side?
 fi
 
 echo "making it smaller"
+latest=$((seconds + 200)) # of SECONDS; ranks.mesh_fuzz has 300
 cp "$work/log" "$work/first"
 until fuzz "$one_hang" --smaller "$current" >"$work/again"; do
     [ -n "$(last_case)" ] || break
     current=$(last_case)
     cp "$work/log" "$work/first"
     echo "  $current"
+    [ "$SECONDS" -lt "$latest" ] || { echo "no more time to make it smaller"; break; }
 done
 grep -vE '^(case: .*|round)$' "$work/first" | tail -n 20
 echo "smallest failing case; this command repeats it:"

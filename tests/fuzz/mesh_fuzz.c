@@ -1,6 +1,7 @@
 /*
- * Random configurations on all ranks that were started, each in f64 against one rank: losses, gradient norms and every
- * weight after some steps, by the bounds of tests/harness/mesh_run.h. Several small cases run side by side.
+ * Random configurations on all ranks that were started, each in f64 against one rank: losses, gradient norms, every
+ * weight after some steps and an evaluation, by the bounds of tests/harness/mesh_run.h; copies of weights and optimizer
+ * states must be alike bit for bit. Several small cases run side by side.
  *
  *   mesh_fuzz [--seconds N] [--cases N] [--seed N]   until either limit
  *   mesh_fuzz --case "tp=2 zero=1" …                 these, one after another
@@ -21,11 +22,15 @@
 #include "tests/harness/rank_check.h"
 
 enum { STEPS = 4, MOST_CASES = 128 };
+/* Of the communicators: these small models meet sums of both kinds, in one piece and in several. */
+enum { PIECE_BYTES = 20000, SMALL_BYTES = 6000 };
 
 struct outcome {
     double losses[STEPS], norms[STEPS];
-    int64_t targets[STEPS];
+    double evaluated; /* loss by the last weights */
+    int64_t targets[STEPS], evaluated_targets;
     bool skipped;
+    struct dtx_replica_report replicas; /* after the last step */
     int n;
     struct dtx_param_row *rows; /* [n] */
     double *weights;            /* all rows one after another */
@@ -59,16 +64,18 @@ static void train(const struct fuzz_case *c, struct dtx_engine *e, struct dtx_co
                                .vocab = config->model.vocab};
     int64_t n = m.global_batch / m.dp * m.length;
     int32_t *buffer = malloc((size_t)(3 * n) * sizeof *buffer);
+    struct dtx_engine_batch batch = {buffer, buffer + n, c->value[FUZZ_DOCUMENTS] ? buffer + 2 * n : NULL};
     for (int s = 0; s < STEPS; s++) {
-        make_batch(c, &m, s, dtx_engine_mesh(e)->rank[DTX_AXIS_DP], buffer, buffer + n, buffer + 2 * n);
-        struct dtx_engine_batch batch = {buffer, buffer + n, c->value[FUZZ_DOCUMENTS] ? buffer + 2 * n : NULL};
         struct dtx_step_result result;
+        make_batch(c, &m, s, dtx_engine_mesh(e)->rank[DTX_AXIS_DP], buffer, buffer + n, buffer + 2 * n);
         CHECK_OK(ranks, dtx_engine_step(e, &batch, s + 1, 2e-3, &result));
         out->losses[s] = result.loss;
         out->norms[s] = result.grad_norm;
         out->targets[s] = result.targets;
         out->skipped = out->skipped || result.skipped;
     }
+    CHECK_OK(ranks, dtx_engine_replicas(e, &out->replicas));
+    CHECK_OK(ranks, dtx_engine_evaluate(e, &batch, &out->evaluated, &out->evaluated_targets));
     free(buffer);
 }
 
@@ -117,6 +124,12 @@ static bool differ(const struct outcome *got, const struct outcome *ref, char *w
         if (!(norm <= DTX_MESH_F64_VALUE))
             return snprintf(why, bytes, "gradient norm of step %d: %.3g, bound %.3g", s + 1, norm, DTX_MESH_F64_VALUE);
     }
+    if (got->replicas.tensors != 0)
+        return snprintf(why, bytes, "%s", got->replicas.text);
+    double evaluated = fabs(got->evaluated - ref->evaluated) / fabs(ref->evaluated);
+    if (got->evaluated_targets != ref->evaluated_targets || !(evaluated <= DTX_MESH_F64_LOSS))
+        return snprintf(why, bytes, "evaluation: %.3g, bound %.3g, %lld targets of %lld", evaluated, DTX_MESH_F64_LOSS,
+                        (long long)got->evaluated_targets, (long long)ref->evaluated_targets);
     if (got->n != ref->n)
         return snprintf(why, bytes, "%d weights instead of %d", got->n, ref->n);
     int64_t at = 0;
@@ -139,7 +152,7 @@ static void release(struct outcome *o)
 static bool check(const struct fuzz_case *c, struct dtx_comm *part)
 {
     struct outcome ref = {0}, got;
-    char why[256], text[FUZZ_TEXT];
+    char why[1024], text[FUZZ_TEXT];
     bool equal = true;
     if (part->rank == 0) {
         struct dtx_comm *self;
@@ -210,7 +223,8 @@ static bool check_random(struct dtx_comm *world, double seconds, int most, uint6
     if (n > 0)
         fuzz_count(coverage, &round[0], -1);
     if (world->rank == 0) {
-        fuzz_report(coverage);
+        if (equal)
+            fuzz_report(coverage);
         printf("mesh fuzz: %d cases %s, seed %llu, %.0f s\n", done, equal ? "clean" : "run, one of them FAILED",
                (unsigned long long)seed, dtx_clock_now() - start);
     }
@@ -246,7 +260,10 @@ int main(int argc, char **argv)
     uint64_t seed = 1;
     bool listed = false;
     dtx_ctx_init(&ctx);
-    if (dtx_comm_open_world(&ctx, &world) != DTX_OK)
+    struct dtx_comm_options options = dtx_comm_options_default();
+    options.piece_bytes = PIECE_BYTES;
+    options.small_bytes = SMALL_BYTES;
+    if (dtx_comm_open_world_with(&ctx, &options, &world) != DTX_OK)
         return 1;
     CHECK_THAT(world, !fuzz_missing_schedule(), "add schedule %s to tests/fuzz/case.c", fuzz_missing_schedule());
     for (int i = 1; i + 1 < argc; i += 2) {
