@@ -318,8 +318,11 @@ static void read_batch(struct dtx_opt *opt, struct dtx_engine_config *c)
     b->micro_batch = dtx_opt_int(opt, "train.micro_batch");
     int64_t each = b->global_batch / dp;
     if (b->global_batch % dp) {
-        dtx_opt_fault(opt, "train.batch %lld is not a multiple of the %lld data ranks; what fits: %lld or %lld",
-                      (long long)b->global_batch, (long long)dp, (long long)(each * dp), (long long)((each + 1) * dp));
+        char less[32] = "";
+        if (each)
+            snprintf(less, sizeof less, "%lld or ", (long long)(each * dp));
+        dtx_opt_fault(opt, "train.batch %lld is not a multiple of the %lld data ranks; what fits: %s%lld",
+                      (long long)b->global_batch, (long long)dp, less, (long long)((each + 1) * dp));
         each = each ? each : 1;
     }
     if (b->micro_batch ==

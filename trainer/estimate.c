@@ -63,6 +63,34 @@ static void count_memory(struct rank *r, struct dtx_estimate *out)
                                       .batch = dtx_engine_batch_bytes(r->config) + dtx_grads_bytes(&r->params)};
 }
 
+/* Work memory of a communicator whose largest sum is over `bytes` (comm_mpi). */
+static size_t sum_work(int ranks, int64_t bytes)
+{
+    return ranks > 1 ? (size_t)dtx_min64(bytes, dtx_comm_options_default().piece_bytes) : 0;
+}
+
+/* What is not in the backend: first the initial values of one row after another, in doubles; later the sums' work. */
+static void count_host(struct rank *r, struct dtx_estimate *out)
+{
+    const struct dtx_params *p = &r->params;
+    const struct dtx_batch_config *b = &r->config->batch;
+    int64_t master = (int64_t)dtx_dtype_bytes(r->env.master), largest = 0, tied = 0, bucket = 0;
+    for (int i = 0; i < p->n; i++) {
+        const struct dtx_param *item = &p->item[i];
+        largest = item->held ? dtx_max64(largest, item->count) : largest;
+        if (item->held && item->row.tied_stage >= 0 && item->row.tied_stage != item->row.stage)
+            tied = item->count * master;
+    }
+    for (int i = 0; i < p->n_buckets; i++)
+        bucket = dtx_max64(bucket, p->bucket[i].count * master);
+    size_t initial = (size_t)largest * sizeof(double);
+    size_t work = sum_work(r->mesh.size[DTX_AXIS_TP], r->env.max_rows * r->config->model.width * master) +
+                  sum_work(r->mesh.size[DTX_AXIS_DP], bucket) + sum_work(2, tied);
+    size_t tokens = (size_t)(b->micro_batches * b->micro_batch * b->length);
+    out->host =
+        (initial > work ? initial : work) + tokens * (sizeof(double) + 5 * sizeof(int32_t)) + dtx_grads_bytes(p);
+}
+
 /* Blocks [first, first + count) of one chunk of this stage. */
 static void count_chunk(struct rank *r, int64_t first, int64_t count, int chunk, struct dtx_estimate *out)
 {
@@ -131,7 +159,8 @@ static void count_step(struct rank *r, struct dtx_estimate *out)
         const struct dtx_param *item = &p->item[i];
         if (item->held && item->row.grad_partial)
             out->sent[DTX_AXIS_TP] += reduce_bytes(item->count, master, size[DTX_AXIS_TP], rank[DTX_AXIS_TP]);
-        if (item->held && item->row.tied_stage >= 0 && item->row.tied_stage != item->row.stage)
+        if (item->held && item->row.tied_stage >= 0 && item->row.tied_stage != item->row.stage &&
+            !DTX_MUTANT(plan_tied_gradient_forgotten))
             out->tied += reduce_bytes(item->count, master, 2, r->stage > 0);
     }
     out->sent[DTX_AXIS_TP] += reduce_bytes(p->n, 8, size[DTX_AXIS_TP], rank[DTX_AXIS_TP]);
@@ -160,6 +189,7 @@ enum dtx_status dtx_estimate_rank(struct dtx_ctx *ctx, const struct dtx_engine_c
         status = dtx_params_layout(&r.params, &r.mesh, config->dtype);
     if (status == DTX_OK) {
         count_memory(&r, &made);
+        count_host(&r, &made);
         status = count_chunks(&r, &made);
     }
     if (status == DTX_OK)

@@ -20,7 +20,8 @@ struct dtx_memory {
 
 struct dtx_estimate {
     struct dtx_memory memory;
-    int slots, kept;                 /* of activations and of gradients */
+    size_t host;     /* host memory besides, at most at once: initial values, work of sums over ranks, a step's batch */
+    int slots, kept; /* of activations and of gradients */
     double sent[DTX_AXES];           /* bytes a step; pp includes the tied embedding's gradient, */
     double tied;                     /* which is this much */
     double tp_sent_micro, tp_calls;  /* bytes and collectives over tp of one micro-batch, forward and backward; an

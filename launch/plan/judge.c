@@ -32,6 +32,12 @@ static struct link link_of(const struct dtx_plan *plan, const struct dtx_plan_ro
                                  : (struct link){m->network_link, m->network_latency};
 }
 
+double dtx_plan_bytes(const struct dtx_plan *plan, const struct dtx_estimate *e)
+{
+    return (double)dtx_memory_total(&e->memory) + plan->machine->overhead_bytes +
+           (plan->machine->host_memory ? (double)e->host : 0);
+}
+
 /* Adds one stage to the row: the highest of each is what the step waits for. */
 static void add_stage(const struct dtx_plan *plan, struct dtx_plan_row *row, const struct dtx_engine_config *config,
                       int stage, const struct dtx_estimate *e)
@@ -39,7 +45,7 @@ static void add_stage(const struct dtx_plan *plan, struct dtx_plan_row *row, con
     const struct dtx_machine *m = plan->machine;
     struct link tp = link_of(plan, row, DTX_AXIS_TP), dp = link_of(plan, row, DTX_AXIS_DP),
                 pp = link_of(plan, row, DTX_AXIS_PP);
-    double total = (double)dtx_memory_total(&e->memory) + m->overhead_bytes;
+    double total = dtx_plan_bytes(plan, e);
     if (stage == 0 || total > row->bytes) {
         row->bytes = total;
         row->worst = stage;
@@ -51,6 +57,7 @@ static void add_stage(const struct dtx_plan *plan, struct dtx_plan_row *row, con
     double compute = micro_batches * (e->flops_micro + e->flops_again) / rate;
     double tensor =
         row->mesh[DTX_AXIS_TP] > 1 ? micro_batches * (e->tp_sent_micro / tp.speed + e->tp_calls * tp.latency) : 0;
+    row->idle += compute + tensor; /* a sum over the stages until all are there */
     if (compute + tensor > row->compute + row->tensor) {
         row->compute = compute;
         row->tensor = tensor;
@@ -95,7 +102,7 @@ enum dtx_status dtx_plan_judge(struct dtx_plan *plan, struct dtx_plan_row *row, 
     else
         DTX_TRY(plan->ctx,
                 dtx_schedule_simulate(plan->ctx, schedule, stages, row->micro_batches, row->chunks, &row->bubble));
-    row->idle = (row->compute + row->tensor) * row->bubble / (1 - row->bubble);
+    row->idle *= row->bubble / (1 - row->bubble) / stages; /* filling and draining take a mean stage's time each */
     row->step = row->compute + row->tensor + row->idle + row->pipe + row->data + row->update;
     row->mfu =
         dtx_engine_step_flops(config) / (plan->ranks * dtx_machine_flops(plan->machine, config->dtype)) / row->step;

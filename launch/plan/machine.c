@@ -12,10 +12,10 @@
 
 /* Memory as the driver reports it; NVLink and one network card a device, each way. fp32 without tensor cores. */
 static const struct dtx_machine shipped[] = {
-    {"a100", 8, 79.1 * GIB, 2.5 * GIB, 312e12, 19.5e12, 2.0e12, 300e9, 25e9, 1e-5, 3e-5, 0.5},
-    {"h100", 8, 79.1 * GIB, 2.5 * GIB, 989e12, 67e12, 3.35e12, 450e9, 50e9, 1e-5, 3e-5, 0.5},
-    {"h200", 8, 139.8 * GIB, 2.5 * GIB, 989e12, 67e12, 4.8e12, 450e9, 50e9, 1e-5, 3e-5, 0.5},
-    {"b200", 8, 178.0 * GIB, 2.5 * GIB, 2250e12, 75e12, 7.7e12, 900e9, 50e9, 1e-5, 3e-5, 0.5},
+    {"a100", 8, 79.1 * GIB, 2.5 * GIB, 312e12, 19.5e12, 2.0e12, 300e9, 25e9, 1e-5, 3e-5, 0.5, false},
+    {"h100", 8, 79.1 * GIB, 2.5 * GIB, 989e12, 67e12, 3.35e12, 450e9, 50e9, 1e-5, 3e-5, 0.5, false},
+    {"h200", 8, 139.8 * GIB, 2.5 * GIB, 989e12, 67e12, 4.8e12, 450e9, 50e9, 1e-5, 3e-5, 0.5, false},
+    {"b200", 8, 178.0 * GIB, 2.5 * GIB, 2250e12, 75e12, 7.7e12, 900e9, 50e9, 1e-5, 3e-5, 0.5, false},
 };
 enum { SHIPPED = sizeof shipped / sizeof *shipped };
 
@@ -31,6 +31,7 @@ const struct dtx_opt_row dtx_machine_options[] = {
     {"network_link", DTX_OPT_REAL, "0", "0..", DTX_OPT_FREE, "bytes a second a device sends to other nodes"},
     {"node_latency", DTX_OPT_REAL, "1e-5", "0..1", DTX_OPT_FREE, "seconds of one message or collective in a node"},
     {"network_latency", DTX_OPT_REAL, "3e-5", "0..1", DTX_OPT_FREE, "seconds of one between nodes"},
+    {"host_memory", DTX_OPT_BOOL, "false", NULL, DTX_OPT_FREE, "devices are CPUs: host memory counts too"},
     {"efficiency", DTX_OPT_REAL, "0.5", "0.001..1", DTX_OPT_FREE, "share of the FLOP/s that layers reach"},
     {NULL, 0, NULL, NULL, 0, NULL},
 };
@@ -57,7 +58,8 @@ static enum dtx_status read_file(struct dtx_ctx *ctx, const char *path, struct d
                                 .network_link = dtx_opt_real(opt, "network_link"),
                                 .node_latency = dtx_opt_real(opt, "node_latency"),
                                 .network_latency = dtx_opt_real(opt, "network_latency"),
-                                .efficiency = dtx_opt_real(opt, "efficiency")};
+                                .efficiency = dtx_opt_real(opt, "efficiency"),
+                                .host_memory = dtx_opt_bool(opt, "host_memory")};
     const char *name = dtx_opt_text(opt, "name");
     snprintf(out->name, sizeof out->name, "%s", *name ? name : path);
     dtx_opt_free(opt);
@@ -86,7 +88,8 @@ static enum dtx_status read_host(struct dtx_ctx *ctx, int ranks, enum dtx_dtype 
                                 .network_link = 1.25e9,
                                 .node_latency = 1e-5,
                                 .network_latency = 5e-5,
-                                .efficiency = 0.6};
+                                .efficiency = 0.6,
+                                .host_memory = true};
     snprintf(out->name, sizeof out->name, "cpu (%.80s)", host.cpu_model);
     return DTX_OK;
 }

@@ -18,6 +18,7 @@ struct dtx_machine {
     double node_link, network_link;       /* bytes a second that one device sends, each way */
     double node_latency, network_latency; /* seconds of one collective or message */
     double efficiency;                    /* share of the FLOP/s that layers reach */
+    bool host_memory;                     /* tensors lie in the host's memory: what the host needs besides counts too */
 };
 
 extern const struct dtx_opt_row dtx_machine_options[]; /* the keys of a machine's YAML file */

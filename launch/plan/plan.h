@@ -49,6 +49,8 @@ void dtx_plan_free(struct dtx_plan *plan);
  * then *refused. */
 enum dtx_status dtx_plan_configure(struct dtx_plan *plan, struct dtx_plan_row *row, struct dtx_opt **opt,
                                    struct dtx_engine_config *out, bool *refused);
+/* Memory of a rank with the machine's overhead and, where it counts, the host's. */
+double dtx_plan_bytes(const struct dtx_plan *plan, const struct dtx_estimate *estimate);
 /* Everything of a row that is not refused: memory, traffic, time, verdict. */
 enum dtx_status dtx_plan_judge(struct dtx_plan *plan, struct dtx_plan_row *row, const struct dtx_engine_config *config);
 /* stages: also every stage of the rows that are shown. */

@@ -1,4 +1,5 @@
 #include <jansson.h>
+#include <math.h>
 #include <stdio.h>
 
 #include "kernels/base/mutant.h"
@@ -23,7 +24,7 @@ static const char *time_text(double seconds, char text[16])
     return text;
 }
 
-static void print_row(const struct dtx_plan_row *r)
+static void print_row(const struct dtx_plan_row *r, double unit)
 {
     char setting[64], tp[16], pp[16], dp[16], step[16];
     const struct dtx_memory *m = &r->stage.memory;
@@ -38,9 +39,9 @@ static void print_row(const struct dtx_plan_row *r)
            : r->zero                 ? "1"
                                      : "0",
            (long long)r->micro_batch, r->micro_batches);
-    printf(" %6.1f %3d  %6.1f %6.1f %6.1f %6.1f %6.1f  %5.1f%% %8s %8s %8s %9s %5.1f%%\n", r->bytes / GIB, r->worst,
-           (double)m->weights / GIB, (double)m->gradients / GIB, (double)(m->masters + m->states) / GIB,
-           (double)(m->activations + m->kept) / GIB, (double)(m->work + m->shared + m->pipe + m->batch) / GIB,
+    printf(" %6.1f %3d  %6.1f %6.1f %6.1f %6.1f %6.1f  %5.1f%% %8s %8s %8s %9s %5.1f%%\n", r->bytes / unit, r->worst,
+           (double)m->weights / unit, (double)m->gradients / unit, (double)(m->masters + m->states) / unit,
+           (double)(m->activations + m->kept) / unit, (double)(m->work + m->shared + m->pipe + m->batch) / unit,
            100 * r->bubble, sent_text(r->sent[DTX_AXIS_TP], tp), sent_text(r->sent[DTX_AXIS_PP], pp),
            sent_text(r->sent[DTX_AXIS_DP], dp), time_text(r->step, step), 100 * r->mfu);
 }
@@ -66,18 +67,28 @@ static enum dtx_status for_stages(struct dtx_plan *plan, const struct dtx_plan_r
     return status;
 }
 
+/* Of the table that is printed: MiB for small models. */
+struct table {
+    const struct dtx_plan *plan;
+    double unit;
+    const char *unit_name;
+};
+
 static void print_stage(void *self, int stage, const struct dtx_estimate *e)
 {
-    const struct dtx_plan *plan = self;
+    const struct table *table = self;
     const struct dtx_memory *m = &e->memory;
-    printf(
-        "      stage %-3d %8.3f GiB: weights %.3f, gradients %.3f, masters %.3f, states %.3f, %d activation slots "
-        "%.3f, "
-        "%d gradient slots %.3f, workspace %.3f, shared buffers %.3f, pipe %.3f, batch and norm %.3f, overhead %.2f\n",
-        stage, ((double)dtx_memory_total(m) + plan->machine->overhead_bytes) / GIB, (double)m->weights / GIB,
-        (double)m->gradients / GIB, (double)m->masters / GIB, (double)m->states / GIB, e->slots,
-        (double)m->activations / GIB, e->kept, (double)m->kept / GIB, (double)m->work / GIB, (double)m->shared / GIB,
-        (double)m->pipe / GIB, (double)m->batch / GIB, plan->machine->overhead_bytes / GIB);
+    double overhead = table->plan->machine->overhead_bytes, unit = table->unit;
+    printf("      stage %-3d %8.1f %s: weights %.1f, gradients %.1f, masters %.1f, states %.1f, %d activation slot%s "
+           "%.1f, ",
+           stage, dtx_plan_bytes(table->plan, e) / unit, table->unit_name, (double)m->weights / unit,
+           (double)m->gradients / unit, (double)m->masters / unit, (double)m->states / unit, e->slots,
+           e->slots == 1 ? "" : "s", (double)m->activations / unit);
+    if (e->kept)
+        printf("%d gradient slot%s %.1f, ", e->kept, e->kept == 1 ? "" : "s", (double)m->kept / unit);
+    printf("workspace %.1f, shared %.1f, pipe %.1f, batch and norm %.1f, host %.1f, overhead %.1f\n",
+           (double)m->work / unit, (double)(m->shared + (e->kept ? 0 : m->kept)) / unit, (double)m->pipe / unit,
+           (double)m->batch / unit, (table->plan->machine->host_memory ? (double)e->host : 0) / unit, overhead / unit);
 }
 
 static int count_rows(const struct dtx_plan *plan, enum dtx_verdict verdict)
@@ -90,15 +101,19 @@ static int count_rows(const struct dtx_plan *plan, enum dtx_verdict verdict)
 
 static enum dtx_status print_fitting(struct dtx_plan *plan, int fitting, int top, bool stages)
 {
-    const char *memory = "memory of the fullest stage, GiB";
-    printf("\n%-74s%s\n", "", memory);
+    double most = 0;
+    for (int i = 0; i < fitting && i < top; i++)
+        most = fmax(most, plan->row[i].bytes);
+    bool small = most < 8 * GIB;
+    struct table table = {plan, small ? 1048576.0 : GIB, small ? "MiB" : "GiB"};
+    printf("\n%-74smemory of the fullest stage, %s\n", "", table.unit_name);
     printf("  tp   pp    dp  %-25s %-9s %4s  %-10s %6s %3s  %6s %6s %6s %6s %6s  %6s %8s %8s %8s %9s %6s\n", "schedule",
            "recompute", "zero", "micro", "total", "at", "weight", "grad", "optim", "activ", "other", "idle", "tp sent",
            "pp sent", "dp sent", "step", "MFU");
     for (int i = 0; i < fitting && i < top; i++) {
-        print_row(&plan->row[i]);
+        print_row(&plan->row[i], table.unit);
         if (stages)
-            DTX_TRY(plan->ctx, for_stages(plan, &plan->row[i], print_stage, plan));
+            DTX_TRY(plan->ctx, for_stages(plan, &plan->row[i], print_stage, &table));
     }
     if (fitting > top)
         printf("  … and %d more that fit (--top N)\n", fitting - top);
@@ -135,12 +150,13 @@ static json_t *memory_json(const struct dtx_plan *plan, int stage, const struct 
 {
     const struct dtx_memory *m = &e->memory;
     double overhead = plan->machine->overhead_bytes;
-    return json_pack("{si sI sI sI sI sI sI sI sI sI sI sI si si sI}", "stage", stage, "weights",
+    return json_pack("{si sI sI sI sI sI sI sI sI sI sI sI sI si si sI}", "stage", stage, "weights",
                      (json_int_t)m->weights, "gradients", (json_int_t)m->gradients, "masters", (json_int_t)m->masters,
                      "states", (json_int_t)m->states, "activations", (json_int_t)m->activations, "gradient_slots",
                      (json_int_t)m->kept, "workspace", (json_int_t)m->work, "shared", (json_int_t)m->shared, "pipe",
-                     (json_int_t)m->pipe, "batch", (json_int_t)m->batch, "overhead", (json_int_t)overhead, "slots",
-                     e->slots, "kept", e->kept, "total", (json_int_t)((double)dtx_memory_total(m) + overhead));
+                     (json_int_t)m->pipe, "batch", (json_int_t)m->batch, "overhead", (json_int_t)overhead, "host",
+                     (json_int_t)(plan->machine->host_memory ? e->host : 0), "slots", e->slots, "kept", e->kept,
+                     "total", (json_int_t)dtx_plan_bytes(plan, e));
 }
 
 struct stage_list {
