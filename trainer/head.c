@@ -1,6 +1,6 @@
 /*
  * Final norm, logits over the tensor ranks' parts of the vocabulary, cross-entropy. Logits exist for a chunk of rows at
- * a time. In training the loss is made in the backward pass, which needs the logits anyway; forward only keeps nothing.
+ * a time. In training the loss is made in the backward pass, which needs the logits anyway: forward does nothing.
  */
 #include "kernels/base/mem.h"
 #include "kernels/base/mutant.h"
