@@ -28,6 +28,9 @@ refuse 78 "train.lenght|did you mean 'train.length'" 2 "${base[@]}" --run.dir a 
 refuse 78 "4 faults|tp 3 × pp 5 × dp 2 = 30 ranks, but 4|what fits: 1, 2, 4|what fits: 1 to 4|what fits: 6 or 8" 4 \
     "${base[@]}" --run.dir a --parallel.tp 3 --parallel.pp 5 --parallel.dp 2 --train.batch 7
 refuse 78 "data.train is not set" 1 train --run.dir a --log.peak_seconds 0
+# Too big: said with the causes before anything is allocated.
+refuse 78 "will take|weights|masters and states|What helps" 2 "${base[@]}" --run.dir a --model.layers 200 \
+    --model.width 131072 --model.heads 128 --model.ffn 400000
 export SLURM_NTASKS=4
 refuse 78 "SLURM_NTASKS says that 4 tasks" 1 "${base[@]}" --run.dir a
 unset SLURM_NTASKS
