@@ -190,8 +190,15 @@ static void describe(const struct loop *l)
     describe_memory(l);
     if (l->peak > 0)
         dtx_log(l->ctx, DTX_LOG_INFO, "measured peak of all ranks: %sFLOP/s", peak);
-    if (l->s->resumed)
-        dtx_log(l->ctx, DTX_LOG_INFO, "resumed from %s at step %lld", l->s->resumed_from, (long long)l->step);
+    if (!l->s->resumed)
+        return;
+    const int *was = l->s->meta.mesh;
+    bool same = was[0] == c->mesh[DTX_AXIS_TP] && was[1] == c->mesh[DTX_AXIS_DP] && was[2] == c->mesh[DTX_AXIS_PP];
+    dtx_log(l->ctx, DTX_LOG_INFO, "resumed from %s at step %lld", l->s->resumed_from, (long long)l->step);
+    if (!same)
+        dtx_log(l->ctx, DTX_LOG_INFO,
+                "the checkpoint is of tp %d × pp %d × dp %d; this run goes on with the mesh above", was[0], was[2],
+                was[1]);
 }
 
 static enum dtx_status open_loop(struct loop *l)

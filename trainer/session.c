@@ -9,6 +9,7 @@
 #include "kernels/base/host.h"
 #include "kernels/base/mem.h"
 #include "kernels/base/mutant.h"
+#include "trainer/memory_check.h"
 #include "trainer/state.h"
 
 extern char **environ;
@@ -113,6 +114,20 @@ static const char *shown(double value, char text[40])
     return text;
 }
 
+/* Rank 0: what the user did not ask for follows the number of ranks and what they asked for. dp is what the other axes
+ * leave; another pipeline than the checkpoint's begins with one chunk a stage and the even layout. */
+static void adapt_mesh(struct dtx_session *s)
+{
+    if (!DTX_MUTANT(mesh_of_checkpoint_kept) && !dtx_opt_is_given(s->opt, "parallel.dp"))
+        dtx_opt_set(s->opt, "parallel.dp", "0", DTX_OPT_STORED, s->resumed_from);
+    if (dtx_opt_int(s->opt, "parallel.pp") == s->meta.mesh[2])
+        return;
+    if (!dtx_opt_is_given(s->opt, "parallel.chunks"))
+        dtx_opt_set(s->opt, "parallel.chunks", "1", DTX_OPT_STORED, s->resumed_from);
+    if (!dtx_opt_is_given(s->opt, "parallel.layout"))
+        dtx_opt_set(s->opt, "parallel.layout", "", DTX_OPT_STORED, s->resumed_from);
+}
+
 /* Rank 0: the checkpoint's own options below the user's; what may not change must not differ. */
 static enum dtx_status merge_stored(struct dtx_session *s, const struct dtx_session_command *command)
 {
@@ -133,6 +148,8 @@ static enum dtx_status merge_stored(struct dtx_session *s, const struct dtx_sess
         dtx_opt_set(s->opt, "train.recompute", "none", DTX_OPT_STORED, "eval");
         dtx_opt_set(s->opt, "train.micro_batch", "0", DTX_OPT_STORED, "eval");
         dtx_opt_set(s->opt, "train.batch", command->one_rank ? "1" : batch, DTX_OPT_STORED, "eval");
+    } else {
+        adapt_mesh(s);
     }
     DTX_TRY(s->ctx, create_options(s->ctx, command, &stored));
     enum dtx_status status = dtx_opt_load_text(s->ctx, stored, s->meta.config, s->resumed_from, DTX_OPT_STORED);
@@ -260,6 +277,7 @@ static enum dtx_status open_engine(struct dtx_session *s)
     dtx_isa_limit_libraries(s->ctx, isa);
     enum dtx_status status = dtx_backend_open(s->ctx, dtx_opt_text(s->opt, "device"), threads, isa, &s->backend);
     DTX_TRY(s->ctx, dtx_comm_agree(s->world, status));
+    DTX_TRY(s->ctx, dtx_memory_check(s->world, &s->config, s->backend));
     DTX_TRY(s->ctx, dtx_engine_create(s->ctx, &s->config, s->world, s->backend, &s->engine));
     if (s->resumed && strcmp(s->meta.isa, dtx_isa_name(isa)) != 0 && s->world->rank == 0)
         dtx_log(s->ctx, DTX_LOG_WARN,

@@ -180,9 +180,9 @@ static void refuses_wrong_data(void **state)
     copy_tiny(f, "tiny_u16", "t");
     data_fails(f, try_open(f, 100288), DTX_E_FORMAT, "u16", "65536", "100288", NULL);
     assert_int_equal(remove(data_path(f, "t.bin")), 0);
-    data_fails(f, try_open(f, 0), DTX_E_IO, "t.bin", f->ctx.host, "No such file", NULL);
+    data_fails(f, try_open(f, 0), DTX_E_CONFIG, "t.bin", f->ctx.host, "No such file", NULL);
     assert_int_equal(remove(data_path(f, "t.idx")), 0);
-    data_fails(f, try_open(f, 0), DTX_E_IO, "t.idx", f->ctx.host, "No such file", NULL);
+    data_fails(f, try_open(f, 0), DTX_E_CONFIG, "t.idx", f->ctx.host, "No such file", NULL);
 }
 
 /* CASES 10 */
@@ -322,7 +322,7 @@ static void a_second_writer_is_refused(void **state)
     struct stat st;
     assert_int_equal(stat(data_path(f, "w.bin"), &st), 0);
     assert_int_equal(st.st_size, 6);
-    data_fails(f, dtx_tokenwriter_create(&f->ctx, data_path(f, "no/such/folder"), 10, 0, &w), DTX_E_IO,
+    data_fails(f, dtx_tokenwriter_create(&f->ctx, data_path(f, "no/such/folder"), 10, 0, &w), DTX_E_CONFIG,
                "no/such/folder.bin", NULL);
 }
 
