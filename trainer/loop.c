@@ -441,7 +441,10 @@ enum dtx_status dtx_loop_run(struct dtx_session *session)
                 "stopped by %s at step %lld of %lld; everything is saved: continue with --resume latest",
                 dtx_stop_name(l.stop_signal), (long long)l.step, (long long)l.steps);
     }
-    if (root(&l) && (l.metrics || session->resumed)) { /* without metrics the folder may be another run's */
+    /* A folder that this run did not open may be another one's. */
+    if (root(&l) &&
+        (l.folder.locks[0] > 0 ||
+         (session->resumed && dtx_run_folder_idle(session->run_dir, session->checkpoint_dir, session->resumed_from)))) {
         const char *state = status == DTX_E_REQUEUE ? "requeue"
                             : status != DTX_OK      ? "failed"
                             : l.step < l.steps      ? "paused"
