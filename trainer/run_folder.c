@@ -11,6 +11,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "kernels/base/mutant.h"
+
 /* With everything above it; it must be writable, so that a run does not find out when it first saves. */
 static enum dtx_status make_folder(struct dtx_ctx *ctx, const char *key, const char *path)
 {
@@ -124,6 +126,18 @@ enum dtx_status dtx_run_folder_open(struct dtx_ctx *ctx, const char *run_dir, co
     }
     *out = folder;
     return DTX_OK;
+}
+
+bool dtx_run_folder_idle(const char *run_dir, const char *checkpoint_dir, const char *resumed_from)
+{
+    char name[PATH_MAX];
+    snprintf(name, sizeof name, "%s/.lock", run_dir);
+    int fd = open(name, O_RDONLY | O_CLOEXEC);
+    bool busy = fd >= 0 && flock(fd, LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+    if (fd >= 0)
+        close(fd);
+    return DTX_MUTANT(status_of_others_written) ||
+           (!busy && (!resumed_from || own_checkpoint(checkpoint_dir, resumed_from)));
 }
 
 void dtx_run_folder_close(struct dtx_run_folder *folder)

@@ -16,6 +16,9 @@ struct dtx_run_folder {
  * the checkpoint's are there; or the folders cannot be made or written to. */
 enum dtx_status dtx_run_folder_open(struct dtx_ctx *ctx, const char *run_dir, const char *checkpoint_dir,
                                     const char *resumed_from, const char *config, struct dtx_run_folder *out);
+/* Whether a run that cannot start may say so in RUN/status: nobody is at work in the folder, and the checkpoint that
+ * was to be continued (NULL: none was found) is this folder's own. */
+bool dtx_run_folder_idle(const char *run_dir, const char *checkpoint_dir, const char *resumed_from);
 void dtx_run_folder_close(struct dtx_run_folder *folder); /* accepts a zeroed one */
 
 #endif
