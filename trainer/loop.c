@@ -11,6 +11,7 @@
 #include "kernels/base/mem.h"
 #include "kernels/base/mutant.h"
 #include "kernels/peak.h"
+#include "parallel/watch.h"
 #include "trainer/lr.h"
 #include "trainer/metrics.h"
 #include "trainer/progress.h"
@@ -194,6 +195,13 @@ static void describe(const struct loop *l)
         dtx_log(l->ctx, DTX_LOG_INFO, "resumed from %s at step %lld", l->s->resumed_from, (long long)l->step);
 }
 
+/* The watch ends the run, on whichever rank and thread. */
+static void note_hang(void *self, const char *cause)
+{
+    const struct dtx_session *s = self;
+    dtx_run_status_fail(s->ctx, s->run_dir, cause);
+}
+
 static enum dtx_status open_loop(struct loop *l)
 {
     struct dtx_session *s = l->s;
@@ -206,6 +214,7 @@ static enum dtx_status open_loop(struct loop *l)
     }
     DTX_TRY(l->ctx, dtx_comm_agree(s->world, open_data(l)));
     DTX_TRY(l->ctx, dtx_comm_agree(s->world, root(l) ? open_run_folder(l) : DTX_OK));
+    DTX_TRY(l->ctx, dtx_watch_share(s->world, s->run_dir, note_hang, s));
     DTX_TRY(l->ctx, measure_ranks(l));
     if (root(l))
         describe(l);

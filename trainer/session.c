@@ -9,7 +9,9 @@
 #include "kernels/base/host.h"
 #include "kernels/base/mem.h"
 #include "kernels/base/mutant.h"
+#include "parallel/watch.h"
 #include "trainer/state.h"
+#include "trainer/stop.h"
 
 extern char **environ;
 
@@ -278,6 +280,11 @@ enum dtx_status dtx_session_open(struct dtx_ctx *ctx, const struct dtx_session_c
     DTX_TRY(ctx, resolve_options(s, command, argc, argv, done));
     if (*done)
         return DTX_OK;
+    struct dtx_watch_options watch = {.timeout = dtx_opt_real(s->opt, "comm.timeout"),
+                                      .dir = dtx_opt_text(s->opt, "comm.watch_dir"),
+                                      .check = dtx_opt_bool(s->opt, "comm.check"),
+                                      .stop_asked = dtx_stop_requested};
+    DTX_TRY(ctx, dtx_watch_start(s->world, &watch));
     DTX_TRY(ctx, open_engine(s));
     if (s->resumed)
         DTX_TRY(ctx, dtx_comm_agree(s->world, dtx_state_load(s->engine, s->resumed_from, command->needs_checkpoint)));
