@@ -1,3 +1,4 @@
+#define DTX_COMM_FUNCTIONS /* callers stay those outside */
 #include "parallel/comm.h"
 
 #include <stdio.h>
@@ -5,6 +6,7 @@
 
 #include "kernels/base/mem.h"
 #include "kernels/base/mutant.h"
+#include "parallel/watch.h"
 
 static enum dtx_status check_foldable(struct dtx_comm *comm, const struct dtx_tensor *tensor, const char *what)
 {
@@ -22,18 +24,39 @@ static enum dtx_status check_peer(struct dtx_comm *comm, int peer, const char *w
                     comm->size);
 }
 
+/* The ledger's entry of a collective or message, from the call on. */
+static struct dtx_ledger_mark begin(const struct dtx_comm *comm, enum dtx_ledger_op op, const struct dtx_tensor *tensor,
+                                    int peer)
+{
+    if (!comm->page)
+        return (struct dtx_ledger_mark){NULL, 0};
+    return dtx_ledger_begin(comm->page, op, tensor ? tensor->dtype : DTX_U8, tensor ? dtx_tensor_count(tensor) : 0,
+                            peer, comm->file, comm->line);
+}
+
+/* A collective is done, or has failed. */
+static enum dtx_status end(struct dtx_ledger_mark mark, enum dtx_status status)
+{
+    dtx_ledger_finish(mark, status == DTX_OK);
+    return status;
+}
+
 enum dtx_status dtx_comm_all_reduce_sum(struct dtx_comm *comm, struct dtx_queue *queue, const struct dtx_tensor *tensor)
 {
     DTX_TRY(comm->ctx, check_foldable(comm, tensor, "all-reduce sum"));
-    return comm->table->all_reduce_sum(comm, queue, tensor);
+    struct dtx_ledger_mark mark = begin(comm, DTX_LEDGER_ALL_REDUCE_SUM, tensor, -1);
+    DTX_TRY(comm->ctx, dtx_watch_compare(comm, mark));
+    return end(mark, comm->table->all_reduce_sum(comm, queue, tensor));
 }
 
 enum dtx_status dtx_comm_all_reduce_max(struct dtx_comm *comm, struct dtx_queue *queue, const struct dtx_tensor *tensor)
 {
     DTX_TRY(comm->ctx, check_foldable(comm, tensor, "all-reduce max"));
+    struct dtx_ledger_mark mark = begin(comm, DTX_LEDGER_ALL_REDUCE_MAX, tensor, -1);
+    DTX_TRY(comm->ctx, dtx_watch_compare(comm, mark));
     if (DTX_MUTANT(all_reduce_max_is_sum))
-        return comm->table->all_reduce_sum(comm, queue, tensor);
-    return comm->table->all_reduce_max(comm, queue, tensor);
+        return end(mark, comm->table->all_reduce_sum(comm, queue, tensor));
+    return end(mark, comm->table->all_reduce_max(comm, queue, tensor));
 }
 
 enum dtx_status dtx_comm_reduce_scatter_sum(struct dtx_comm *comm, struct dtx_queue *queue, const struct dtx_tensor *in,
@@ -45,7 +68,9 @@ enum dtx_status dtx_comm_reduce_scatter_sum(struct dtx_comm *comm, struct dtx_qu
                         "reduce-scatter sum on communicator '%s': %lld %s into %lld %s on each of %d ranks", comm->name,
                         (long long)dtx_tensor_count(in), dtx_dtype_name(in->dtype), (long long)dtx_tensor_count(out),
                         dtx_dtype_name(out->dtype), comm->size);
-    return comm->table->reduce_scatter_sum(comm, queue, in, out);
+    struct dtx_ledger_mark mark = begin(comm, DTX_LEDGER_REDUCE_SCATTER, in, -1);
+    DTX_TRY(comm->ctx, dtx_watch_compare(comm, mark));
+    return end(mark, comm->table->reduce_scatter_sum(comm, queue, in, out));
 }
 
 enum dtx_status dtx_comm_all_gather(struct dtx_comm *comm, struct dtx_queue *queue, const struct dtx_tensor *in,
@@ -55,53 +80,74 @@ enum dtx_status dtx_comm_all_gather(struct dtx_comm *comm, struct dtx_queue *que
         return dtx_fail(comm->ctx, DTX_E_RANGE, "all-gather on communicator '%s': %lld %s of %d ranks into %lld %s",
                         comm->name, (long long)dtx_tensor_count(in), dtx_dtype_name(in->dtype), comm->size,
                         (long long)dtx_tensor_count(out), dtx_dtype_name(out->dtype));
-    return comm->table->all_gather(comm, queue, in, out);
+    struct dtx_ledger_mark mark = begin(comm, DTX_LEDGER_ALL_GATHER, in, -1);
+    DTX_TRY(comm->ctx, dtx_watch_compare(comm, mark));
+    return end(mark, comm->table->all_gather(comm, queue, in, out));
 }
 
 enum dtx_status dtx_comm_broadcast(struct dtx_comm *comm, struct dtx_queue *queue, const struct dtx_tensor *tensor,
                                    int root)
 {
     DTX_TRY(comm->ctx, check_peer(comm, root, "broadcast"));
-    return comm->table->broadcast(comm, queue, tensor, root);
+    struct dtx_ledger_mark mark = begin(comm, DTX_LEDGER_BROADCAST, tensor, root);
+    DTX_TRY(comm->ctx, dtx_watch_compare(comm, mark));
+    return end(mark, comm->table->broadcast(comm, queue, tensor, root));
 }
 
 enum dtx_status dtx_comm_send_start(struct dtx_comm *comm, struct dtx_queue *queue, const struct dtx_tensor *tensor,
                                     int peer, struct dtx_request *request)
 {
     DTX_TRY(comm->ctx, check_peer(comm, peer, "send"));
-    return comm->table->send_start(comm, queue, tensor, peer, request);
+    struct dtx_ledger_mark mark = begin(comm, DTX_LEDGER_SEND, tensor, peer);
+    DTX_TRY(comm->ctx, comm->table->send_start(comm, queue, tensor, peer, request));
+    request->mark = mark;
+    return DTX_OK;
 }
 
 enum dtx_status dtx_comm_recv_start(struct dtx_comm *comm, struct dtx_queue *queue, const struct dtx_tensor *tensor,
                                     int peer, struct dtx_request *request)
 {
     DTX_TRY(comm->ctx, check_peer(comm, peer, "receive"));
-    return comm->table->recv_start(comm, queue, tensor, peer, request);
+    struct dtx_ledger_mark mark = begin(comm, DTX_LEDGER_RECEIVE, tensor, peer);
+    DTX_TRY(comm->ctx, comm->table->recv_start(comm, queue, tensor, peer, request));
+    request->mark = mark;
+    return DTX_OK;
 }
 
 enum dtx_status dtx_comm_wait(struct dtx_request *request)
 {
-    return request->comm->table->wait(request);
+    dtx_ledger_wait(request->mark);
+    return end(request->mark, request->comm->table->wait(request));
 }
 
 enum dtx_status dtx_comm_barrier(struct dtx_comm *comm)
 {
-    return comm->table->barrier(comm);
+    struct dtx_ledger_mark mark = begin(comm, DTX_LEDGER_BARRIER, NULL, -1);
+    DTX_TRY(comm->ctx, dtx_watch_compare(comm, mark));
+    return end(mark, comm->table->barrier(comm));
 }
 
 enum dtx_status dtx_comm_split(struct dtx_comm *comm, int color, int key, const char *name, struct dtx_comm **out)
 {
-    return comm->table->split(comm, color, key, name, out);
+    struct dtx_ledger_mark mark = begin(comm, DTX_LEDGER_SPLIT, NULL, -1);
+    DTX_TRY(comm->ctx, dtx_watch_compare(comm, mark));
+    DTX_TRY(comm->ctx, end(mark, comm->table->split(comm, color, key, name, out)));
+    dtx_watch_join(*out, comm, color);
+    return DTX_OK;
 }
 
 void dtx_comm_free(struct dtx_comm *comm)
 {
-    if (comm)
-        comm->table->free(comm);
+    if (!comm)
+        return;
+    dtx_ledger_close_page(comm->page);
+    dtx_mem_free(comm->said);
+    comm->table->free(comm);
 }
 
 void dtx_comm_abort(struct dtx_comm *comm, int exit_code)
 {
+    dtx_watch_leave(comm);
     comm->table->abort(comm, exit_code);
 }
 

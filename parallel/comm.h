@@ -14,13 +14,16 @@
 #define DTX_PARALLEL_COMM_H
 
 #include "kernels/backend.h"
+#include "parallel/ledger.h"
 
 struct dtx_comm;
+struct dtx_watch;
 
 /* A started send or receive; plain, lives in the caller, must be waited for. */
 struct dtx_request {
     void *handle;
     struct dtx_comm *comm;
+    struct dtx_ledger_mark mark;
 };
 
 struct dtx_comm_table {
@@ -49,6 +52,11 @@ struct dtx_comm {
     int rank, size;
     int64_t sent_bytes; /* payload this rank has sent, by formula of the operation */
     void *impl;
+    struct dtx_watch *watch;      /* NULL: none (parallel/watch.h); owned by the world */
+    struct dtx_ledger_page *page; /* where collectives are recorded, or NULL */
+    void *said;                   /* debug mode: what the ranks say that they are about to do */
+    const char *file;             /* who called last, for the ledger */
+    int line;
 };
 
 /* What a world and all that is split from it use. */
@@ -120,5 +128,32 @@ enum dtx_status dtx_comm_broadcast_text(struct dtx_comm *comm, char **text, int 
  * others' ctx->error becomes DTX_E_PEER "rank N (HOST): <its text>", so that only one report is printed.
  * Called before any collective whose inputs one rank may have failed to make. */
 enum dtx_status dtx_comm_agree(struct dtx_comm *comm, enum dtx_status status);
+
+/* Every call of a collective notes where it stands. (comm.c, where the functions are, does without.) */
+static inline struct dtx_comm *dtx_comm_at(struct dtx_comm *comm, const char *file, int line)
+{
+    if (comm) {
+        comm->file = file;
+        comm->line = line;
+    }
+    return comm;
+}
+#ifndef DTX_COMM_FUNCTIONS
+#define DTX_COMM_HERE(comm)                    dtx_comm_at(comm, DTX_HERE_FILE, __LINE__)
+#define dtx_comm_finish(comm, ...)             dtx_comm_finish(DTX_COMM_HERE(comm), __VA_ARGS__)
+#define dtx_comm_all_reduce_sum(comm, ...)     dtx_comm_all_reduce_sum(DTX_COMM_HERE(comm), __VA_ARGS__)
+#define dtx_comm_all_reduce_max(comm, ...)     dtx_comm_all_reduce_max(DTX_COMM_HERE(comm), __VA_ARGS__)
+#define dtx_comm_reduce_scatter_sum(comm, ...) dtx_comm_reduce_scatter_sum(DTX_COMM_HERE(comm), __VA_ARGS__)
+#define dtx_comm_all_gather(comm, ...)         dtx_comm_all_gather(DTX_COMM_HERE(comm), __VA_ARGS__)
+#define dtx_comm_broadcast(comm, ...)          dtx_comm_broadcast(DTX_COMM_HERE(comm), __VA_ARGS__)
+#define dtx_comm_send_start(comm, ...)         dtx_comm_send_start(DTX_COMM_HERE(comm), __VA_ARGS__)
+#define dtx_comm_recv_start(comm, ...)         dtx_comm_recv_start(DTX_COMM_HERE(comm), __VA_ARGS__)
+#define dtx_comm_barrier(comm)                 dtx_comm_barrier(DTX_COMM_HERE(comm))
+#define dtx_comm_split(comm, ...)              dtx_comm_split(DTX_COMM_HERE(comm), __VA_ARGS__)
+#define dtx_comm_broadcast_bytes(comm, ...)    dtx_comm_broadcast_bytes(DTX_COMM_HERE(comm), __VA_ARGS__)
+#define dtx_comm_gather_bytes(comm, ...)       dtx_comm_gather_bytes(DTX_COMM_HERE(comm), __VA_ARGS__)
+#define dtx_comm_broadcast_text(comm, ...)     dtx_comm_broadcast_text(DTX_COMM_HERE(comm), __VA_ARGS__)
+#define dtx_comm_agree(comm, ...)              dtx_comm_agree(DTX_COMM_HERE(comm), __VA_ARGS__)
+#endif
 
 #endif

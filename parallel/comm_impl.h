@@ -16,6 +16,9 @@ void dtx_comm_mpi_close(struct dtx_comm *world);
  * a communicator of its own, so the others may be in any other operation. */
 bool dtx_comm_mpi_meet(struct dtx_comm *world, double seconds);
 
+/* The rank in the world of a member of `comm`. Not collective. */
+int dtx_comm_mpi_world_rank(const struct dtx_comm *comm, int rank);
+
 /* Folds `rows` rows of `count` elements in row order into `to`: sum, or maximum. f64, f32, i64. */
 enum dtx_fold { DTX_FOLD_SUM, DTX_FOLD_MAX };
 void dtx_comm_fold(enum dtx_fold fold, enum dtx_dtype dtype, int rows, int64_t count, const void *from, void *to);

@@ -277,7 +277,7 @@ static enum dtx_status start(struct dtx_comm *comm, struct dtx_queue *queue, con
     }
     if (!receive)
         comm->sent_bytes += bytes;
-    *request = (struct dtx_request){message, comm};
+    *request = (struct dtx_request){.handle = message, .comm = comm};
     return DTX_OK;
 }
 
@@ -474,6 +474,21 @@ void dtx_comm_mpi_close(struct dtx_comm *world)
 {
     mpi_free(world);
     MPI_Finalize();
+}
+
+int dtx_comm_mpi_world_rank(const struct dtx_comm *comm, int rank)
+{
+    const struct mpi_comm *impl = comm->impl;
+    MPI_Group members, all;
+    int world = -1;
+    if (MPI_Comm_group(impl->handle, &members) != MPI_SUCCESS)
+        return -1;
+    if (MPI_Comm_group(MPI_COMM_WORLD, &all) == MPI_SUCCESS) {
+        MPI_Group_translate_ranks(members, 1, &rank, all, &world);
+        MPI_Group_free(&all);
+    }
+    MPI_Group_free(&members);
+    return world;
 }
 
 bool dtx_comm_mpi_meet(struct dtx_comm *world, double seconds)

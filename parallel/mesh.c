@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "kernels/base/mutant.h"
+#include "parallel/watch.h"
 
 const char *dtx_axis_name(enum dtx_axis axis)
 {
@@ -129,6 +130,11 @@ enum dtx_status dtx_mesh_create(struct dtx_ctx *ctx, struct dtx_comm *world, con
         dtx_mesh_free(&m);
         return status;
     }
+    char place[64] = "";
+    for (int a = 0; a < DTX_AXES; a++)
+        snprintf(place + strlen(place), sizeof place - strlen(place), "%s%s %d", a ? " " : "", dtx_axis_name(a),
+                 m.rank[a]);
+    dtx_watch_describe(world, place);
     *out = m;
     return DTX_OK;
 }

@@ -11,6 +11,7 @@
 #include "kernels/base/mem.h"
 #include "kernels/base/mutant.h"
 #include "kernels/peak.h"
+#include "parallel/watch.h"
 #include "trainer/lr.h"
 #include "trainer/metrics.h"
 #include "trainer/progress.h"
@@ -202,6 +203,13 @@ static void describe(const struct loop *l)
                 was[1]);
 }
 
+/* The watch ends the run, on whichever rank and thread. */
+static void note_hang(void *self, const char *cause)
+{
+    const struct dtx_session *s = self;
+    dtx_run_status_fail(s->ctx, s->run_dir, cause);
+}
+
 static enum dtx_status open_loop(struct loop *l)
 {
     struct dtx_session *s = l->s;
@@ -215,6 +223,7 @@ static enum dtx_status open_loop(struct loop *l)
     DTX_TRY(l->ctx, dtx_comm_agree(s->world, open_data(l)));
     dtx_start_mark(&s->start, "data");
     DTX_TRY(l->ctx, dtx_comm_agree(s->world, root(l) ? open_run_folder(l) : DTX_OK));
+    DTX_TRY(l->ctx, dtx_watch_share(s->world, s->run_dir, note_hang, s));
     dtx_start_mark(&s->start, "run folder");
     DTX_TRY(l->ctx, measure_ranks(l));
     dtx_start_mark(&s->start, "peak");

@@ -10,8 +10,10 @@
 #include "kernels/base/host.h"
 #include "kernels/base/mem.h"
 #include "kernels/base/mutant.h"
+#include "parallel/watch.h"
 #include "trainer/memory_check.h"
 #include "trainer/state.h"
+#include "trainer/stop.h"
 
 extern char **environ;
 
@@ -293,6 +295,12 @@ enum dtx_status dtx_session_open(struct dtx_ctx *ctx, const struct dtx_session_c
     dtx_start_mark(&s->start, "options");
     if (*done)
         return DTX_OK;
+    struct dtx_watch_options watch = {.timeout = dtx_opt_real(s->opt, "comm.timeout"),
+                                      .dir = dtx_opt_text(s->opt, "comm.watch_dir"),
+                                      .check = dtx_opt_bool(s->opt, "comm.check"),
+                                      .stop_asked = dtx_stop_requested};
+    DTX_TRY(ctx, dtx_watch_start(s->world, &watch));
+    dtx_start_mark(&s->start, "watch");
     DTX_TRY(ctx, open_engine(s));
     dtx_start_mark(&s->start, "model");
     if (s->resumed) {
