@@ -1,17 +1,37 @@
-#include "parallel/comm.h"
-
 #include <stdio.h>
 #include <string.h>
 
 #include "kernels/base/mem.h"
 #include "kernels/base/mutant.h"
+#include "kernels/base/trace.h"
+#include "parallel/comm_impl.h"
 
-static enum dtx_status check_foldable(struct dtx_comm *comm, const struct dtx_tensor *tensor, const char *what)
+enum dtx_status dtx_comm_check_foldable(struct dtx_comm *comm, const struct dtx_tensor *tensor, const char *what)
 {
     if (tensor->dtype == DTX_F32 || tensor->dtype == DTX_F64 || tensor->dtype == DTX_I64)
         return DTX_OK;
     return dtx_fail(comm->ctx, DTX_E_RANGE, "%s on communicator '%s': dtype %s (f32, f64 and i64 can be)", what,
                     comm->name, dtx_dtype_name(tensor->dtype));
+}
+
+enum dtx_status dtx_comm_check_scatter(struct dtx_comm *comm, const struct dtx_tensor *in, const struct dtx_tensor *out)
+{
+    DTX_TRY(comm->ctx, dtx_comm_check_foldable(comm, in, "reduce-scatter sum"));
+    if (in->dtype == out->dtype && dtx_tensor_count(in) == comm->size * dtx_tensor_count(out))
+        return DTX_OK;
+    return dtx_fail(comm->ctx, DTX_E_RANGE,
+                    "reduce-scatter sum on communicator '%s': %lld %s into %lld %s on each of %d ranks", comm->name,
+                    (long long)dtx_tensor_count(in), dtx_dtype_name(in->dtype), (long long)dtx_tensor_count(out),
+                    dtx_dtype_name(out->dtype), comm->size);
+}
+
+enum dtx_status dtx_comm_check_gather(struct dtx_comm *comm, const struct dtx_tensor *in, const struct dtx_tensor *out)
+{
+    if (in->dtype == out->dtype && dtx_tensor_count(out) == comm->size * dtx_tensor_count(in))
+        return DTX_OK;
+    return dtx_fail(comm->ctx, DTX_E_RANGE, "all-gather on communicator '%s': %lld %s of %d ranks into %lld %s",
+                    comm->name, (long long)dtx_tensor_count(in), dtx_dtype_name(in->dtype), comm->size,
+                    (long long)dtx_tensor_count(out), dtx_dtype_name(out->dtype));
 }
 
 static enum dtx_status check_peer(struct dtx_comm *comm, int peer, const char *what)
@@ -22,47 +42,68 @@ static enum dtx_status check_peer(struct dtx_comm *comm, int peer, const char *w
                     comm->size);
 }
 
+/* Everything that was started before is done; then the span of a plain collective begins. */
+static enum dtx_status begin(struct dtx_comm *comm, double *time)
+{
+    DTX_TRY(comm->ctx, dtx_comm_idle(comm));
+    *time = comm->size > 1 ? dtx_trace_begin(comm->ctx) : 0;
+    comm->calls++;
+    return DTX_OK;
+}
+
+static enum dtx_status end(struct dtx_comm *comm, double time, const char *name, int64_t bytes, enum dtx_status status)
+{
+    dtx_trace_end(comm->ctx, time, DTX_SPAN_COMM, comm->name, name, comm->calls - 1, bytes);
+    return status;
+}
+
 enum dtx_status dtx_comm_all_reduce_sum(struct dtx_comm *comm, struct dtx_queue *queue, const struct dtx_tensor *tensor)
 {
-    DTX_TRY(comm->ctx, check_foldable(comm, tensor, "all-reduce sum"));
-    return comm->table->all_reduce_sum(comm, queue, tensor);
+    double time;
+    DTX_TRY(comm->ctx, dtx_comm_check_foldable(comm, tensor, "all-reduce sum"));
+    DTX_TRY(comm->ctx, begin(comm, &time));
+    return end(comm, time, "all-reduce sum", (int64_t)dtx_tensor_bytes(tensor),
+               comm->table->all_reduce_sum(comm, queue, tensor));
 }
 
 enum dtx_status dtx_comm_all_reduce_max(struct dtx_comm *comm, struct dtx_queue *queue, const struct dtx_tensor *tensor)
 {
-    DTX_TRY(comm->ctx, check_foldable(comm, tensor, "all-reduce max"));
+    double time;
+    DTX_TRY(comm->ctx, dtx_comm_check_foldable(comm, tensor, "all-reduce max"));
     if (DTX_MUTANT(all_reduce_max_is_sum))
         return comm->table->all_reduce_sum(comm, queue, tensor);
-    return comm->table->all_reduce_max(comm, queue, tensor);
+    DTX_TRY(comm->ctx, begin(comm, &time));
+    return end(comm, time, "all-reduce max", (int64_t)dtx_tensor_bytes(tensor),
+               comm->table->all_reduce_max(comm, queue, tensor));
 }
 
 enum dtx_status dtx_comm_reduce_scatter_sum(struct dtx_comm *comm, struct dtx_queue *queue, const struct dtx_tensor *in,
                                             const struct dtx_tensor *out)
 {
-    DTX_TRY(comm->ctx, check_foldable(comm, in, "reduce-scatter sum"));
-    if (in->dtype != out->dtype || dtx_tensor_count(in) != comm->size * dtx_tensor_count(out))
-        return dtx_fail(comm->ctx, DTX_E_RANGE,
-                        "reduce-scatter sum on communicator '%s': %lld %s into %lld %s on each of %d ranks", comm->name,
-                        (long long)dtx_tensor_count(in), dtx_dtype_name(in->dtype), (long long)dtx_tensor_count(out),
-                        dtx_dtype_name(out->dtype), comm->size);
-    return comm->table->reduce_scatter_sum(comm, queue, in, out);
+    double time;
+    DTX_TRY(comm->ctx, dtx_comm_check_scatter(comm, in, out));
+    DTX_TRY(comm->ctx, begin(comm, &time));
+    return end(comm, time, "reduce-scatter sum", (int64_t)dtx_tensor_bytes(in),
+               comm->table->reduce_scatter_sum(comm, queue, in, out));
 }
 
 enum dtx_status dtx_comm_all_gather(struct dtx_comm *comm, struct dtx_queue *queue, const struct dtx_tensor *in,
                                     const struct dtx_tensor *out)
 {
-    if (in->dtype != out->dtype || dtx_tensor_count(out) != comm->size * dtx_tensor_count(in))
-        return dtx_fail(comm->ctx, DTX_E_RANGE, "all-gather on communicator '%s': %lld %s of %d ranks into %lld %s",
-                        comm->name, (long long)dtx_tensor_count(in), dtx_dtype_name(in->dtype), comm->size,
-                        (long long)dtx_tensor_count(out), dtx_dtype_name(out->dtype));
-    return comm->table->all_gather(comm, queue, in, out);
+    double time;
+    DTX_TRY(comm->ctx, dtx_comm_check_gather(comm, in, out));
+    DTX_TRY(comm->ctx, begin(comm, &time));
+    return end(comm, time, "all-gather", (int64_t)dtx_tensor_bytes(in), comm->table->all_gather(comm, queue, in, out));
 }
 
 enum dtx_status dtx_comm_broadcast(struct dtx_comm *comm, struct dtx_queue *queue, const struct dtx_tensor *tensor,
                                    int root)
 {
+    double time;
     DTX_TRY(comm->ctx, check_peer(comm, root, "broadcast"));
-    return comm->table->broadcast(comm, queue, tensor, root);
+    DTX_TRY(comm->ctx, begin(comm, &time));
+    return end(comm, time, "broadcast", (int64_t)dtx_tensor_bytes(tensor),
+               comm->table->broadcast(comm, queue, tensor, root));
 }
 
 enum dtx_status dtx_comm_send_start(struct dtx_comm *comm, struct dtx_queue *queue, const struct dtx_tensor *tensor,
@@ -81,23 +122,31 @@ enum dtx_status dtx_comm_recv_start(struct dtx_comm *comm, struct dtx_queue *que
 
 enum dtx_status dtx_comm_wait(struct dtx_request *request)
 {
-    return request->comm->table->wait(request);
+    struct dtx_comm *comm = request->comm; /* the wait takes the request apart */
+    double time = dtx_trace_begin(comm->ctx);
+    return end(comm, time, "wait for message", 0, comm->table->wait(request));
 }
 
 enum dtx_status dtx_comm_barrier(struct dtx_comm *comm)
 {
-    return comm->table->barrier(comm);
+    double time;
+    DTX_TRY(comm->ctx, begin(comm, &time));
+    return end(comm, time, "barrier", 0, comm->table->barrier(comm));
 }
 
 enum dtx_status dtx_comm_split(struct dtx_comm *comm, int color, int key, const char *name, struct dtx_comm **out)
 {
+    DTX_TRY(comm->ctx, dtx_comm_idle(comm));
     return comm->table->split(comm, color, key, name, out);
 }
 
 void dtx_comm_free(struct dtx_comm *comm)
 {
-    if (comm)
-        comm->table->free(comm);
+    if (!comm)
+        return;
+    dtx_comm_idle(comm); /* a failure was somebody's who waited */
+    dtx_comm_halt(comm);
+    comm->table->free(comm);
 }
 
 void dtx_comm_abort(struct dtx_comm *comm, int exit_code)

@@ -2,7 +2,9 @@
 #ifndef DTX_PARALLEL_COMM_IMPL_H
 #define DTX_PARALLEL_COMM_IMPL_H
 
-#include "parallel/comm.h"
+#include <stdatomic.h>
+
+#include "parallel/comm_queue.h"
 
 extern const struct dtx_comm_table dtx_comm_mpi_table;
 
@@ -15,6 +17,18 @@ void dtx_comm_mpi_close(struct dtx_comm *world);
 /* True when all ranks of the world came here, false when they did not within `seconds` (negative: waits for ever). Uses
  * a communicator of its own, so the others may be in any other operation. */
 bool dtx_comm_mpi_meet(struct dtx_comm *world, double seconds);
+
+/* How a progress thread waits: between looks it sleeps, so that the core computes; while its owner waits for it (hurry)
+ * it only yields. stop: it leaves the collective at once, unfinished, with an error. */
+struct dtx_comm_pace {
+    atomic_bool hurry, stop;
+};
+
+/* What every call checks first. */
+enum dtx_status dtx_comm_check_foldable(struct dtx_comm *comm, const struct dtx_tensor *tensor, const char *what);
+enum dtx_status dtx_comm_check_scatter(struct dtx_comm *comm, const struct dtx_tensor *in,
+                                       const struct dtx_tensor *out);
+enum dtx_status dtx_comm_check_gather(struct dtx_comm *comm, const struct dtx_tensor *in, const struct dtx_tensor *out);
 
 /* Folds `rows` rows of `count` elements in row order into `to`: sum, or maximum. f64, f32, i64. */
 enum dtx_fold { DTX_FOLD_SUM, DTX_FOLD_MAX };
