@@ -8,10 +8,10 @@
 #include "kernels/base/trace.h"
 #include "parallel/comm_impl.h"
 
-enum operation { ALL_REDUCE_SUM, REDUCE_SCATTER_SUM, ALL_GATHER };
+enum collective { ALL_REDUCE_SUM, REDUCE_SCATTER_SUM, ALL_GATHER };
 
 struct task {
-    enum operation operation;
+    enum collective kind;
     struct dtx_tensor in, out;
     int64_t number; /* among the communicator's collectives */
 };
@@ -34,7 +34,7 @@ struct dtx_comm_thread {
 
 static enum dtx_status call(struct dtx_comm *comm, struct dtx_queue *queue, const struct task *task)
 {
-    switch (task->operation) {
+    switch (task->kind) {
     case ALL_REDUCE_SUM:
         return comm->table->all_reduce_sum(comm, queue, &task->in);
     case REDUCE_SCATTER_SUM:
@@ -51,7 +51,7 @@ static enum dtx_status perform(struct dtx_comm *comm, struct dtx_queue *queue, c
     static const char *const names[] = {"all-reduce sum", "reduce-scatter sum", "all-gather"};
     double begin = comm->size > 1 ? dtx_trace_begin(comm->ctx) : 0;
     enum dtx_status status = call(comm, queue, task);
-    dtx_trace_end(comm->ctx, begin, kind, comm->name, names[task->operation], task->number,
+    dtx_trace_end(comm->ctx, begin, kind, comm->name, names[task->kind], task->number,
                   (int64_t)dtx_tensor_bytes(&task->in));
     return status;
 }
