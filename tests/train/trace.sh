@@ -10,22 +10,23 @@ check=$DTX_BUILD/tests/test_unit_trace_file
 options=(--train.steps 4 --trace.skip 2 --trace.steps 9 --model.width 128 --model.ffn 256 --train.length 64
     --parallel.bucket_bytes 200000 --eval.every 0)
 
-# traced RANKS NAME OPTION…: trains with a trace and checks it; its overlapped share in thousandths goes to $share.
+# traced RANKS NAME OPTION…: trains with a trace and checks it; collectives beside blocks are counted in $crossing. (How
+# long they are is up to the load of the machine.)
 traced() {
     local ranks=$1 name=$2
     shift 2
     train "$ranks" "$name" "${options[@]}" --trace.path "$name.json" "$@"
     grep -q "trace from step 3 on in $name.json. Communication of all ranks: " log || complain "$name: $(cat log)"
     "$check" "$name.json" "$ranks" >checked 2>&1 || complain "$name: $(cat checked)"
-    share=$(awk '/^overlapped share/ { print int($3 * 1000) }' checked)
+    crossing=$(awk '/^overlapped share/ { print $4 }' checked)
     echo "$name: $(tail -n 1 checked)"
 }
 traced 2 beside --parallel.dp 2
-[ "${share:-0}" -gt 50 ] || complain "sums beside computation: $share of 1000"
+[ "${crossing:-0}" -ge 4 ] || complain "sums beside computation: $crossing collectives"
 traced 2 once --parallel.dp 2 --comm.overlap false
-[ "${share:-1}" -eq 0 ] || complain "sums at once: $share of 1000 beside computation"
+[ "${crossing:-1}" -eq 0 ] || complain "sums at once: $crossing collectives beside computation"
 traced 2 sharded --parallel.dp 2 --parallel.zero 2 --train.micro_batch 2
-[ "${share:-0}" -gt 50 ] || complain "ZeRO 2: $share of 1000"
+[ "${crossing:-0}" -ge 4 ] || complain "ZeRO 2: $crossing collectives beside computation"
 traced 4 pipe --parallel.dp 2 --parallel.pp 2 --parallel.schedule zb_h1
 traced 4 tensor --parallel.dp 2 --parallel.tp 2 --parallel.zero 0
 for key in loss grad_norm; do
