@@ -8,7 +8,8 @@
  * pieces. Every function is collective over the communicator unless it says otherwise. Errors inside MPI are converted
  * to DTX_E_LIBRARY with the operation, bytes and peer. `queue` may be NULL for host memory that no queue writes.
  *
- * A communicator belongs to one thread at a time; different communicators may be used by different threads.
+ * A communicator belongs to one thread at a time; different communicators may be used by different threads. Collectives
+ * that are started and waited for later: parallel/comm_queue.h. A plain collective comes after all that were started.
  */
 #ifndef DTX_PARALLEL_COMM_H
 #define DTX_PARALLEL_COMM_H
@@ -18,6 +19,8 @@
 
 struct dtx_comm;
 struct dtx_watch;
+struct dtx_comm_thread;
+struct dtx_comm_pace;
 
 /* A started send or receive; plain, lives in the caller, must be waited for. */
 struct dtx_request {
@@ -50,7 +53,10 @@ struct dtx_comm {
     struct dtx_ctx *ctx;
     char name[16]; /* "world", "tp", … for messages */
     int rank, size;
-    int64_t sent_bytes; /* payload this rank has sent, by formula of the operation */
+    int64_t sent_bytes; /* payload this rank has sent, by formula of the operation; of what was waited for */
+    int64_t calls;      /* collectives so far: their numbers in a trace */
+    struct dtx_comm_thread *thread;   /* does what was started; NULL: it is done at once */
+    const struct dtx_comm_pace *pace; /* how to wait inside a collective; NULL: as MPI does */
     void *impl;
     struct dtx_watch *watch;      /* NULL: none (parallel/watch.h); owned by the world */
     struct dtx_ledger_page *page; /* where collectives are recorded, or NULL */

@@ -97,6 +97,7 @@ static enum dtx_status make_comms(struct dtx_ctx *ctx, struct dtx_mesh *m)
     int n_tp = m->size[DTX_AXIS_TP], n_dp = m->size[DTX_AXIS_DP], n_pp = m->size[DTX_AXIS_PP];
     DTX_TRY(ctx, dtx_comm_split(m->world, pp * n_dp + dp, tp, "tp", &m->axis[DTX_AXIS_TP]));
     DTX_TRY(ctx, dtx_comm_split(m->world, pp * n_tp + tp, dp, "dp", &m->axis[DTX_AXIS_DP]));
+    DTX_TRY(ctx, dtx_comm_split(m->world, pp * n_tp + tp, dp, "grads", &m->grads));
     DTX_TRY(ctx, dtx_comm_split(m->world, dp * n_tp + tp, pp, "pp", &m->axis[DTX_AXIS_PP]));
     DTX_TRY(ctx, dtx_comm_split(m->world, 0, m->world->rank, "control", &m->control));
     if (n_pp == 1)
@@ -141,17 +142,9 @@ enum dtx_status dtx_mesh_create(struct dtx_ctx *ctx, struct dtx_comm *world, con
 
 void dtx_mesh_free(struct dtx_mesh *m)
 {
-    struct dtx_comm *owned[] = {m->tied,
-                                m->wrap_backward,
-                                m->wrap_forward,
-                                m->backward_out,
-                                m->backward_in,
-                                m->forward_out,
-                                m->forward_in,
-                                m->control,
-                                m->axis[DTX_AXIS_PP],
-                                m->axis[DTX_AXIS_DP],
-                                m->axis[DTX_AXIS_TP]};
+    struct dtx_comm *owned[] = {m->tied,        m->wrap_backward,     m->wrap_forward,      m->backward_out,
+                                m->backward_in, m->forward_out,       m->forward_in,        m->control,
+                                m->grads,       m->axis[DTX_AXIS_PP], m->axis[DTX_AXIS_DP], m->axis[DTX_AXIS_TP]};
     for (size_t i = 0; i < sizeof owned / sizeof *owned; i++)
         dtx_comm_free(owned[i]);
     *m = (struct dtx_mesh){0};

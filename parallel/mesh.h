@@ -14,6 +14,8 @@ struct dtx_mesh {
     int size[DTX_AXES], rank[DTX_AXES];
     struct dtx_comm *world;                      /* borrowed */
     struct dtx_comm *axis[DTX_AXES];             /* owned */
+    struct dtx_comm *grads;                      /* owned: the data ranks again, for sums of gradients and gathers of
+                                                    weights, which go on beside everything else */
     struct dtx_comm *control;                    /* owned: the world's ranks; agreements beside data traffic */
     struct dtx_comm *forward_in, *forward_out;   /* activations from the previous / to the next stage: 2 ranks each, */
     struct dtx_comm *backward_in, *backward_out; /* gradients from the next / to the previous stage; NULL at the ends */

@@ -73,14 +73,16 @@ const struct dtx_opt_row dtx_train_options[] = {
     {"parallel.sequence", DTX_OPT_BOOL, "true", NULL, FREE,
      "with several tensor ranks, cut norms and the residual stream over them by positions"},
     {"parallel.schedule", DTX_OPT_CHOICE, "1f1b", schedules + 1, FREE, "order of forward and backward in the pipeline"},
-    {"parallel.zero", DTX_OPT_INT, "1", "0..1", FREE,
-     "1: each data rank keeps its share of masters and optimizer states; same bits"},
+    {"parallel.zero", DTX_OPT_INT, "1", "0..2", FREE,
+     "1: each data rank keeps its share of masters and optimizer states, same bits; 2: of gradients too"},
     {"parallel.bucket_bytes", DTX_OPT_INT, "67108864", "4096..", FREE, "gradients summed over the data ranks at once"},
     {"parallel.chunks", DTX_OPT_INT, "1", "1..1000", FREE, "parts of the model on each pipeline stage (interleaved)"},
     {"parallel.layout", DTX_OPT_TEXT, "", NULL, FREE,
      "blocks of each part, pp × chunks numbers: '3,5,4,4'; default: balanced"},
     {"parallel.balance", DTX_OPT_CHOICE, "even", "even|flops", FREE,
      "parts have as many blocks, or as many FLOPs with the head counted"},
+    {"comm.overlap", DTX_OPT_BOOL, "true", NULL, FREE,
+     "a thread sums gradients and gathers weights over the data ranks beside the computation; same bits"},
     {"data.train", DTX_OPT_TEXT, "", NULL, FREE, "token files: prefixes of .bin/.idx pairs, separated by commas"},
     {"data.heldout", DTX_OPT_REAL, "0.02", "0..0.9", FIXED,
      "share of each source's documents, the last ones, kept for evaluation"},
@@ -114,6 +116,10 @@ const struct dtx_opt_row dtx_train_options[] = {
     {"log.progress", DTX_OPT_CHOICE, "auto", "auto|live|plain", FREE,
      "one live line, or plain lines; auto: live on a terminal"},
     {"log.every", DTX_OPT_INT, "10", "1..", FREE, "steps between lines when the output is no terminal"},
+    {"trace.path", DTX_OPT_TEXT, "", NULL, DTX_OPT_CALL,
+     "write a trace of all ranks for Perfetto (ui.perfetto.dev) or chrome://tracing to this file"},
+    {"trace.skip", DTX_OPT_INT, "1", "0..", DTX_OPT_CALL, "steps of this call before the trace begins"},
+    {"trace.steps", DTX_OPT_INT, "3", "1..", DTX_OPT_CALL, "steps in the trace"},
     {NULL, 0, NULL, NULL, 0, NULL},
 };
 
@@ -250,17 +256,18 @@ static void read_mesh(struct dtx_opt *opt, int world, struct dtx_engine_config *
     c->mesh[DTX_AXIS_DP] = (int)dp;
     c->schedule = dtx_opt_text(opt, "parallel.schedule");
     c->zero = (int)dtx_opt_int(opt, "parallel.zero");
+    c->overlap = dtx_opt_bool(opt, "comm.overlap");
     c->bucket_bytes = dtx_opt_int(opt, "parallel.bucket_bytes");
 }
 
-/* Names of the schedules that take so many chunks: "interleaved". */
-static void fitting_schedules(int chunks, char *text, size_t bytes)
+/* Names of the schedules that take so many chunks ("interleaved"), with `whole` those that never split backward. */
+static void fitting_schedules(int chunks, bool whole, char *text, size_t bytes)
 {
     int n;
     const struct dtx_schedule *const *list = dtx_schedule_list(&n);
     text[0] = '\0';
     for (int i = 0; i < n; i++)
-        if (list[i]->max_chunks >= chunks) {
+        if (list[i]->max_chunks >= chunks && !(whole && list[i]->kept)) {
             size_t used = strlen(text);
             snprintf(text + used, bytes - used, "%s%s", used ? ", " : "", list[i]->name);
         }
@@ -292,11 +299,18 @@ static void read_split(struct dtx_opt *opt, struct dtx_engine_config *c)
         dtx_opt_fault(opt, "parallel.chunks %d needs a pipeline: parallel.pp of at least 2, or parallel.chunks 1",
                       chunks);
     else if (schedule && chunks > schedule->max_chunks) {
-        fitting_schedules(chunks, fits, sizeof fits);
+        fitting_schedules(chunks, false, fits, sizeof fits);
         dtx_opt_fault(opt,
                       "parallel.schedule %s takes 1 chunk a stage, parallel.chunks is %d; what fits: schedule %s, or "
                       "1 chunk",
                       schedule->name, chunks, fits);
+    }
+    if (schedule && schedule->kept && c->mesh[DTX_AXIS_DP] > 1 && c->zero == 2) {
+        fitting_schedules(chunks, true, fits, sizeof fits);
+        dtx_opt_fault(opt,
+                      "parallel.zero 2 sums gradients right after a layer's backward pass, which schedule %s makes in "
+                      "two parts; what fits: schedule %s, or parallel.zero 1",
+                      schedule->name, fits);
     }
     if (c->split.layout[0]) {
         even_layout(m, parts, fits, sizeof fits);

@@ -59,7 +59,8 @@ struct dtx_engine_config {
     int mesh[DTX_AXES];
     bool sequence; /* rows of the residual stream are cut over the tensor ranks, when there are several */
     const char *schedule;
-    int zero;             /* 1: masters and optimizer states cut over the data ranks */
+    int zero;             /* 1: masters and optimizer states cut over the data ranks; 2: gradients too */
+    bool overlap;         /* sums of gradients and gathers of weights go on beside the computation */
     int64_t bucket_bytes; /* of gradients that are reduced together */
     struct dtx_split split;
 };

@@ -5,6 +5,7 @@
 
 #include "kernels/base/mem.h"
 #include "kernels/base/mutant.h"
+#include "kernels/base/trace.h"
 #include "parallel/pipe.h"
 #include "trainer/attn.h"
 #include "trainer/model.h"
@@ -103,7 +104,7 @@ enum dtx_status dtx_engine_declare(struct dtx_ctx *ctx, const struct dtx_engine_
     for (int i = 0; i < params->n; i++)
         if (strcmp(params->item[i].row.name, "embed.tokens") == 0)
             params->item[i].row.decay = c->optim.decay_embeddings;
-    params->zero = c->zero > 0;
+    params->zero = c->zero;
     params->bucket_bytes = c->bucket_bytes;
     return DTX_OK;
 }
@@ -121,6 +122,10 @@ static enum dtx_status create_parts(struct dtx_engine *e, struct dtx_comm *world
     DTX_TRY(ctx, dtx_engine_declare(ctx, c, &e->mesh, e->queue, &e->params, &e->env, &e->model));
     DTX_TRY(ctx, dtx_params_allocate(&e->params, backend, &e->mesh, c->dtype));
     DTX_TRY(ctx, dtx_grads_create(&e->params, &e->grads));
+    e->env.grads = &e->grads;
+    dtx_model_expect_gradients(e->model);
+    if (c->overlap)
+        DTX_TRY(ctx, dtx_comm_async(e->mesh.grads, e->params.n_buckets));
     DTX_TRY(ctx, allocate_batch(e));
     struct dtx_tensor boundary = dtx_tensor_2d(NULL, c->dtype, dtx_rows_held(&e->env, rows_of(e)), c->model.width);
     int chunks = c->split.chunks > 0 ? c->split.chunks : 1;
@@ -151,6 +156,8 @@ void dtx_engine_free(struct dtx_engine *e)
 {
     if (!e)
         return;
+    if (e->mesh.grads)
+        dtx_comm_idle(e->mesh.grads); /* the thread may be writing weights */
     if (e->queue) {
         struct dtx_tensor *all[BATCH_TENSORS];
         list_batch(e, all);
@@ -166,6 +173,18 @@ void dtx_engine_free(struct dtx_engine *e)
     dtx_mesh_free(&e->mesh);
     dtx_mem_free(e->host_loss);
     dtx_mem_free(e);
+}
+
+void dtx_engine_halt(struct dtx_engine *e)
+{
+    if (e)
+        dtx_comm_halt(e->mesh.grads);
+}
+
+enum dtx_status dtx_engine_settle(struct dtx_engine *e)
+{
+    DTX_TRY(e->ctx, dtx_params_settle(&e->params));
+    return dtx_comm_idle(e->mesh.grads);
 }
 
 /* Planted fault: each micro-batch is divided by its own targets, and the mean is taken over micro-batches. */
@@ -196,14 +215,23 @@ static void select_micro_batch(struct dtx_engine *e, int micro_batch)
     env->batch = e->config.batch.micro_batch;
     env->length = e->config.batch.length;
     env->first = 0;
+    env->last = micro_batch == e->config.batch.micro_batches - 1; /* schedules go up in both parts of backward */
+}
+
+static void end_pass(const struct dtx_engine *e, double begin, const char *name, const struct dtx_step *step)
+{
+    dtx_trace_end(e->ctx, begin, DTX_SPAN_PASS, "compute", name, step->micro_batch, 0);
 }
 
 static enum dtx_status stage_forward(void *self, const struct dtx_step *step, const struct dtx_tensor *in,
                                      const struct dtx_tensor *out)
 {
     struct dtx_engine *e = self;
+    double begin = dtx_trace_begin(e->ctx);
     select_micro_batch(e, step->micro_batch);
-    return dtx_model_forward(e->model, step, in, out);
+    DTX_TRY(e->ctx, dtx_model_forward(e->model, step, in, out));
+    end_pass(e, begin, "forward", step);
+    return DTX_OK;
 }
 
 /* Points the layers at the step's micro-batch. */
@@ -217,23 +245,32 @@ static enum dtx_status stage_backward(void *self, const struct dtx_step *step, c
                                       const struct dtx_tensor *din)
 {
     struct dtx_engine *e = self;
+    double begin = dtx_trace_begin(e->ctx);
     DTX_TRY(e->ctx, begin_backward(e, step));
-    return dtx_model_backward(e->model, step, dout, din);
+    DTX_TRY(e->ctx, dtx_model_backward(e->model, step, dout, din));
+    end_pass(e, begin, "backward", step);
+    return DTX_OK;
 }
 
 static enum dtx_status stage_backward_input(void *self, const struct dtx_step *step, const struct dtx_tensor *dout,
                                             const struct dtx_tensor *din)
 {
     struct dtx_engine *e = self;
+    double begin = dtx_trace_begin(e->ctx);
     DTX_TRY(e->ctx, begin_backward(e, step));
-    return dtx_model_backward_input(e->model, step, dout, din);
+    DTX_TRY(e->ctx, dtx_model_backward_input(e->model, step, dout, din));
+    end_pass(e, begin, "backward, inputs", step);
+    return DTX_OK;
 }
 
 static enum dtx_status stage_backward_weight(void *self, const struct dtx_step *step)
 {
     struct dtx_engine *e = self;
+    double begin = dtx_trace_begin(e->ctx);
     select_micro_batch(e, step->micro_batch);
-    return dtx_model_backward_weight(e->model, step);
+    DTX_TRY(e->ctx, dtx_model_backward_weight(e->model, step));
+    end_pass(e, begin, "backward, weights", step);
+    return DTX_OK;
 }
 
 /* Copies a batch in and counts its targets over the data ranks: loss and gradients are weighted by targets of the whole
@@ -286,14 +323,15 @@ enum dtx_status dtx_engine_gradients(struct dtx_engine *e, const struct dtx_engi
     memset(result, 0, sizeof *result);
     e->env.training = true;
     DTX_TRY(e->ctx, load_batch(e, batch, &result->targets));
-    if (!DTX_MUTANT(gradient_not_zeroed))
-        DTX_TRY(e->ctx, dtx_grads_zero(&e->grads, e->queue));
+    DTX_TRY(e->ctx, dtx_grads_zero(&e->grads, e->queue));
     DTX_TRY(e->ctx, dtx_pipe_run(e->pipe, &stage));
+    DTX_TRY(e->ctx, dtx_grads_reduce(&e->grads, e->queue));
     DTX_TRY(e->ctx, sum_losses(e, &result->loss));
     if (result->targets > 0)
         result->loss /= (double)result->targets;
-    DTX_TRY(e->ctx, dtx_grads_reduce(&e->grads, e->queue));
+    double begin = dtx_trace_begin(e->ctx);
     DTX_TRY(e->ctx, dtx_grads_norm(&e->grads, e->queue, &result->grad_norm));
+    dtx_trace_end(e->ctx, begin, DTX_SPAN_COMPUTE, "compute", "norm", -1, 0);
     double limit = e->config.optim.clip;
     result->clip =
         limit > 0 && result->grad_norm > limit && !DTX_MUTANT(clip_forgotten) ? limit / result->grad_norm : 1.0;
@@ -304,6 +342,7 @@ enum dtx_status dtx_engine_step(struct dtx_engine *e, const struct dtx_engine_ba
                                 struct dtx_step_result *result)
 {
     const struct dtx_optim_config *optim = &e->config.optim;
+    double step_begin = dtx_trace_begin(e->ctx);
     DTX_TRY(e->ctx, dtx_engine_gradients(e, batch, result));
     /* Loss and norm have the same bits on all ranks, so all skip or none does. */
     result->skipped = !isfinite(result->loss) || !isfinite(result->grad_norm);
@@ -312,10 +351,14 @@ enum dtx_status dtx_engine_step(struct dtx_engine *e, const struct dtx_engine_ba
     double hyper[4];
     optim->variant->hyper(optim, step, lr, result->clip, hyper);
     DTX_TRY(e->ctx, dtx_tensor_set(e->queue, &e->hyper, hyper));
+    double begin = dtx_trace_begin(e->ctx);
     for (int i = 0; i < e->params.n; i++)
         if (e->params.item[i].held && e->params.item[i].part_count > 0)
             DTX_TRY(e->ctx, optim->variant->update(e->queue, optim, &e->params.item[i], &e->hyper));
-    return dtx_params_gather(&e->params, e->queue);
+    dtx_trace_end(e->ctx, begin, DTX_SPAN_COMPUTE, "compute", "optimizer", -1, 0);
+    DTX_TRY(e->ctx, dtx_params_gather(&e->params, e->queue));
+    dtx_trace_end(e->ctx, step_begin, DTX_SPAN_STEP, "compute", "step", step, 0);
+    return DTX_OK;
 }
 
 enum dtx_status dtx_engine_evaluate(struct dtx_engine *e, const struct dtx_engine_batch *batch, double *loss_sum,
@@ -371,6 +414,7 @@ enum dtx_status dtx_engine_logits(struct dtx_engine *e, const int32_t *tokens, i
 enum dtx_status dtx_engine_finite(struct dtx_engine *e, bool *finite)
 {
     int64_t bad = 0;
+    DTX_TRY(e->ctx, dtx_engine_settle(e));
     for (int i = 0; i < e->params.n; i++) {
         const struct dtx_param *item = &e->params.item[i];
         for (int k = -1; k < e->config.optim.variant->n_states && item->held; k++) {
@@ -388,6 +432,7 @@ enum dtx_status dtx_engine_finite(struct dtx_engine *e, bool *finite)
 enum dtx_status dtx_engine_replicas(struct dtx_engine *e, struct dtx_replica_report *report)
 {
     const struct dtx_optim_variant *optim = e->config.optim.variant;
+    DTX_TRY(e->ctx, dtx_engine_settle(e));
     return dtx_replicas_check(&e->params, e->queue, optim->states, optim->n_states, report);
 }
 

@@ -159,10 +159,11 @@ static void count_step(struct rank *r, struct dtx_estimate *out)
     int64_t others = size[DTX_AXIS_DP] - 1, cut = 0;
     for (int i = 0; i < p->n_buckets; i++) {
         const struct dtx_bucket *b = &p->bucket[i];
-        out->sent[DTX_AXIS_DP] += b->cut ? (double)(b->own_count * others * (master + act))
+        int64_t sums = b->streamed ? r->config->batch.micro_batches : 1;
+        out->sent[DTX_AXIS_DP] += b->cut ? (double)(b->own_count * others * (sums * master + act))
                                          : reduce_bytes(b->count, master, size[DTX_AXIS_DP], rank[DTX_AXIS_DP]);
         cut += b->cut ? b->own_count / DTX_PARAM_ALIGN : 0;
-        out->dp_calls += 2;
+        out->dp_calls += (double)(1 + sums);
     }
     out->sent[DTX_AXIS_DP] += (double)(cut * others * 8) + 2 * reduce_bytes(2, 8, size[DTX_AXIS_DP], 0);
     for (int i = 0; i < p->n; i++) {

@@ -15,7 +15,7 @@
 #ifndef DTX_TRAINER_LAYER_H
 #define DTX_TRAINER_LAYER_H
 
-#include "parallel/param.h"
+#include "parallel/grad.h"
 #include "trainer/config.h"
 
 /* What all layers of a rank share. */
@@ -24,6 +24,7 @@ struct dtx_env {
     struct dtx_queue *queue;
     const struct dtx_mesh *mesh;
     struct dtx_params *params;
+    struct dtx_grads *grads; /* NULL: nothing is trained (who only counts) */
     const struct dtx_model_config *model;
     struct dtx_recompute_config recompute;
     struct dtx_split split; /* of the blocks into the pipeline's parts */
@@ -34,6 +35,7 @@ struct dtx_env {
     int64_t batch, length; /* b and t of this pass, b·t ≤ max_rows */
     int64_t first;         /* position of each sequence's first row; > 0 only when generating with a cache (b = 1) */
     bool sequence;         /* rows of the residual stream are cut over the tensor axis; fixed at the start */
+    bool last;             /* the step's last micro-batch: gradients that this pass adds to are complete then */
     bool training;         /* false: the head computes the loss in its forward pass, and no backward follows */
     struct dtx_tensor tokens, targets, doc_start; /* i32 [b·t], [b·t], [b,t]; doc_start absent: one document a row */
     struct dtx_tensor loss;                       /* f64 [b·t]: where the head writes this pass's losses */
@@ -88,9 +90,10 @@ struct dtx_layer_table {
 struct dtx_layer {
     const struct dtx_layer_table *table;
     struct dtx_env *env;
-    int index;          /* of the block, from 0 */
-    int param[16];      /* rows of the table, in the order the layer declared them */
-    double lambda_init; /* attention */
+    int index;                          /* of the block, from 0 */
+    int param[16];                      /* rows of the table, in the order the layer declared them */
+    int first_row, end_row, shared_row; /* rows that it declared; another layer's that it uses too, −1: none */
+    double lambda_init;                 /* attention */
 };
 
 extern const struct dtx_layer_table dtx_embed_layer, dtx_attn_layer, dtx_ffn_layer, dtx_head_layer;

@@ -19,6 +19,7 @@
 #include "trainer/run_status.h"
 #include "trainer/state.h"
 #include "trainer/stop.h"
+#include "trainer/tracing.h"
 
 enum { MAX_SKIPPED = 20 }; /* steps in a row without an update before the run gives up */
 
@@ -32,7 +33,8 @@ struct loop {
     struct dtx_metrics *metrics;   /* rank 0 */
     struct dtx_progress *progress; /* rank 0 */
     struct dtx_run_folder folder;  /* rank 0 */
-    bool documents;                /* options that every step asks for */
+    struct dtx_tracing tracing;
+    bool documents; /* options that every step asks for */
     int64_t eval_every, eval_samples, checkpoint_every, replicas_every;
     bool replicas_stop; /* a difference between copies ends the run */
     struct dtx_ckpt_save_options save_options;
@@ -227,6 +229,7 @@ static enum dtx_status open_loop(struct loop *l)
     dtx_start_mark(&s->start, "run folder");
     DTX_TRY(l->ctx, measure_ranks(l));
     dtx_start_mark(&s->start, "peak");
+    DTX_TRY(l->ctx, dtx_tracing_open(s, &l->tracing));
     if (root(l))
         describe(l);
     return DTX_OK;
@@ -235,6 +238,7 @@ static enum dtx_status open_loop(struct loop *l)
 static enum dtx_status close_loop(struct loop *l)
 {
     enum dtx_status status = dtx_metrics_close(l->ctx, l->metrics);
+    dtx_tracing_close(&l->tracing);
     dtx_progress_close(l->progress);
     dtx_heldout_close(l->heldout);
     dtx_loader_close(l->loader);
@@ -249,7 +253,9 @@ static enum dtx_status close_loop(struct loop *l)
 /* The next batch as inputs and targets. */
 static enum dtx_status next_batch(struct loop *l, struct dtx_batch *batch)
 {
+    double begin = dtx_trace_begin(l->ctx);
     DTX_TRY(l->ctx, dtx_loader_next(l->ctx, l->loader, batch));
+    dtx_trace_end(l->ctx, begin, DTX_SPAN_WAIT, "data", "wait for data", -1, 0);
     size_t row = (size_t)batch->length * sizeof *l->tokens;
     for (int64_t i = 0; i < batch->n; i++) {
         const int32_t *sample = batch->tokens + i * (batch->length + 1);
@@ -323,7 +329,9 @@ static enum dtx_status save(struct loop *l)
         dtx_log(l->ctx, DTX_LOG_WARN, "%s", l->ctx->error.text);
         dtx_error_clear(l->ctx);
     }
+    double begin = dtx_trace_begin(l->ctx);
     enum dtx_status status = dtx_state_save(s->engine, s->checkpoint_dir, &meta, &l->save_options);
+    dtx_trace_end(l->ctx, begin, DTX_SPAN_WAIT, "checkpoint", "save", -1, 0);
     if (status == DTX_OK) {
         l->saved_step = l->step;
         if (root(l))
@@ -378,7 +386,9 @@ static enum dtx_status evaluate(struct loop *l, double *heldout)
     *heldout = NAN;
     if (!l->heldout || !(l->step == l->end || (l->eval_every > 0 && l->step % l->eval_every == 0)))
         return DTX_OK;
+    double begin = dtx_trace_begin(l->ctx);
     DTX_TRY(l->ctx, dtx_heldout_loss(l->heldout, l->eval_samples, heldout, &targets));
+    dtx_trace_end(l->ctx, begin, DTX_SPAN_STEP, "compute", "evaluation", l->step, 0);
     if (isnan(l->best_heldout) || *heldout < l->best_heldout)
         l->best_heldout = *heldout;
     return DTX_OK;
@@ -396,6 +406,7 @@ static enum dtx_status one_step(struct loop *l)
 {
     struct dtx_batch data;
     struct dtx_step_result result;
+    DTX_TRY(l->ctx, dtx_tracing_step(&l->tracing, l->step + 1, false));
     double heldout, start = dtx_clock_now();
     DTX_TRY(l->ctx, dtx_comm_agree(l->s->world, next_batch(l, &data)));
     struct dtx_engine_batch batch = {l->tokens, l->targets, l->documents ? data.doc_start : NULL};
@@ -437,6 +448,7 @@ static enum dtx_status run(struct loop *l)
         DTX_TRY(l->ctx, check_replicas(l));
     while (l->step < l->end && l->stop_signal == 0)
         DTX_TRY(l->ctx, one_step(l));
+    DTX_TRY(l->ctx, dtx_tracing_step(&l->tracing, l->step, true));
     return l->stop_signal != 0 && l->step < l->end ? DTX_E_REQUEUE : DTX_OK;
 }
 

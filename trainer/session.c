@@ -316,6 +316,8 @@ enum dtx_status dtx_session_close(struct dtx_session *s, enum dtx_status status)
     if (status == DTX_OK || status == DTX_E_REQUEUE || alone) { /* all ranks come here: communicators may be freed */
         dtx_engine_free(s->engine);
         dtx_backend_close(s->backend);
+    } else {
+        dtx_engine_halt(s->engine); /* no thread of this rank is in MPI when it ends */
     }
     dtx_opt_free(s->opt);
     dtx_mem_free(s->text);

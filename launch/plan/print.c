@@ -36,6 +36,7 @@ static void print_row(const struct dtx_plan_row *r, double unit)
     printf("%4d %4d %5d  %-*s %-9s %4s  %4lld ×%-4d", r->mesh[DTX_AXIS_TP], r->mesh[DTX_AXIS_PP], r->mesh[DTX_AXIS_DP],
            r->chunks > 1 ? 26 : 25, setting, r->recompute,
            r->mesh[DTX_AXIS_DP] == 1 ? "-"
+           : r->zero == 2            ? "2"
            : r->zero                 ? "1"
                                      : "0",
            (long long)r->micro_batch, r->micro_batches);

@@ -9,6 +9,7 @@
 
 enum { MOST_CHUNKS = 4 };
 static const char *const recomputes[] = {"none", "attention", "block"};
+static const int zeros[] = {1, 0, 2};
 
 static void set_int(struct dtx_opt *opt, const char *key, int64_t value)
 {
@@ -126,12 +127,12 @@ static enum dtx_status add_mesh(struct dtx_plan *plan, int tp, int dp, int pp, b
         for (row.chunks = lowest; row.chunks <= (chunks_held ? lowest : pp > 1 ? MOST_CHUNKS : 1); row.chunks++) {
             if ((row.chunks > 1) != (list[s]->max_chunks > 1) && pp > 1 && !(chunks_held && schedule_held))
                 continue;
-            for (int v = 0; v < 12; v++) { /* recomputation, sequence and ZeRO */
-                row.recompute = recompute_held ? dtx_opt_text(held, "train.recompute") : recomputes[v / 4];
-                row.sequence = sequence_held ? dtx_opt_bool(held, "parallel.sequence") : v % 4 < 2;
-                row.zero = zero_held ? (int)dtx_opt_int(held, "parallel.zero") : 1 - v % 2;
-                bool again = (recompute_held && v >= 4) || ((sequence_held || tp == 1) && v % 4 >= 2) ||
-                             ((zero_held || dp == 1) && v % 2);
+            for (int v = 0; v < 18; v++) { /* recomputation, sequence and ZeRO */
+                row.recompute = recompute_held ? dtx_opt_text(held, "train.recompute") : recomputes[v / 6];
+                row.sequence = sequence_held ? dtx_opt_bool(held, "parallel.sequence") : v % 6 < 3;
+                row.zero = zero_held ? (int)dtx_opt_int(held, "parallel.zero") : zeros[v % 3];
+                bool again = (recompute_held && v >= 6) || ((sequence_held || tp == 1) && v % 6 >= 3) ||
+                             ((zero_held || dp == 1) && v % 3);
                 if (again)
                     continue;
                 DTX_TRY(plan->ctx, add_setting(plan, row, first, all));

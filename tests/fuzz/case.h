@@ -14,6 +14,7 @@ enum fuzz_option {
     FUZZ_SCHEDULE,
     FUZZ_ZERO,
     FUZZ_BUCKET,
+    FUZZ_OVERLAP,
     FUZZ_SEQUENCE,
     FUZZ_RECOMPUTE,
     FUZZ_LAYOUT,

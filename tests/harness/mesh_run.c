@@ -64,6 +64,7 @@ void dtx_test_config(const struct dtx_test_model *m, struct dtx_engine_config *c
     c->sequence = m->sequence;
     dtx_recompute_parse(m->recompute ? m->recompute : "none", &c->recompute);
     c->zero = m->zero;
+    c->overlap = !m->waits;
     c->bucket_bytes = m->bucket_bytes;
     c->split = m->split;
 }
@@ -111,7 +112,7 @@ enum dtx_status dtx_test_gather(struct dtx_engine *e, int row, char what, double
                  (item->cut || mesh->rank[DTX_AXIS_DP] == 0) &&
                  (item->row.place.kind == DTX_SPLIT || mesh->rank[DTX_AXIS_TP] == 0);
     if (owner) {
-        struct dtx_tensor grad = dtx_param_part(item, &item->grad);
+        struct dtx_tensor grad = item->reduced;
         struct dtx_tensor *t = what == 'w' ? &item->master : what == 'g' ? &grad : &item->state[what - '0'];
         struct dtx_box boxes[DTX_MAX_BOXES];
         struct dtx_shard_rows rows;
@@ -153,7 +154,7 @@ enum dtx_status dtx_test_train(struct dtx_engine *e, const struct dtx_test_model
             norms[s] = result.grad_norm;
     }
     free(buffer);
-    return status;
+    return status == DTX_OK ? dtx_engine_settle(e) : status;
 }
 
 static double *numbers(struct dtx_comm *ranks, const struct dtx_test_model *m, int steps, int64_t *count)

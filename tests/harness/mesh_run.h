@@ -17,6 +17,7 @@ struct dtx_test_model {
     bool tied, gqa, documents;
     bool sequence; /* sequence parallelism where tp > 1; on by default */
     int tp, pp, dp, zero;
+    bool waits; /* reductions are made at once instead of beside the computation */
     int64_t bucket_bytes;
     const char *schedule;
     const char *recompute; /* NULL: none */

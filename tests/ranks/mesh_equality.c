@@ -1,9 +1,9 @@
 /* test: label=ranks ranks=8 timeout=600 */
 /*
  * Every mesh against one rank: in f64 50 steps with the losses, gradient norms and weights of DESIGN.md 8; in fp32 the
- * gradients of step 1 and the losses of 50 steps. With ZeRO and without, gradients in one bucket or several. Unequal
- * target counts, clipping always active, sizes that need padding (vocabulary 67, ffn 44 over 2 tensor ranks are cut
- * unevenly), sequence parallelism on and off.
+ * gradients of step 1 and the losses of 50 steps. With ZeRO 1 and 2 and without, gradients in one bucket or several.
+ * Unequal target counts, clipping always active, sizes that need padding (vocabulary 67, ffn 44 over 2 tensor ranks are
+ * cut unevenly), sequence parallelism on and off.
  */
 #include <math.h>
 #include <stdio.h>
@@ -20,8 +20,8 @@ static const struct {
     int chunks;
 } meshes[] = {{2, 1, 1, 0, "gpipe", 1}, {1, 2, 1, 0, "interleaved", 2}, {1, 1, 2, 0, "1f1b", 1},
               {2, 2, 1, 0, "1f1b", 1},  {2, 1, 2, 0, "gpipe", 1},       {1, 2, 2, 1, "zb_h1", 1},
-              {2, 2, 2, 1, "gpipe", 1}, {4, 2, 1, 0, "interleaved", 2}, {1, 4, 2, 1, "1f1b", 1},
-              {1, 1, 4, 1, "1f1b", 1}};
+              {2, 2, 2, 1, "gpipe", 1}, {4, 2, 1, 0, "interleaved", 2}, {1, 4, 2, 2, "1f1b", 1},
+              {1, 1, 4, 2, "1f1b", 1}};
 
 struct outcome {
     double losses[STEPS], norms[STEPS];

@@ -31,6 +31,9 @@ static const struct {
     {1, 8, 1, "1f1b", 1, 1, "none", true, true},
     {1, 1, 8, "1f1b", 1, 1, "none", true, true},
     {1, 1, 8, "1f1b", 1, 0, "block", true, false},
+    {1, 1, 4, "1f1b", 1, 2, "none", true, false},
+    {2, 2, 2, "gpipe", 1, 2, "none", true, true},
+    {1, 2, 4, "interleaved", 2, 2, "block", true, true},
 };
 
 /* Bytes sent over an axis, pipeline neighbours and the tied embedding included. */
@@ -41,6 +44,8 @@ static int64_t sent(const struct dtx_mesh *mesh, enum dtx_axis axis)
                                      mesh->wrap_forward, mesh->wrap_backward, mesh->tied};
     for (size_t i = 0; i < sizeof pipe / sizeof *pipe && axis == DTX_AXIS_PP; i++)
         bytes += pipe[i] ? pipe[i]->sent_bytes : 0;
+    if (axis == DTX_AXIS_DP)
+        bytes += mesh->grads->sent_bytes;
     return bytes;
 }
 
