@@ -9,7 +9,7 @@
 #include "parallel/comm_impl.h"
 
 struct task {
-    enum dtx_ledger_op op;
+    enum dtx_ledger_op kind;
     struct dtx_tensor in, out;
     int64_t number;   /* among the communicator's collectives */
     const char *file; /* who started it */
@@ -34,7 +34,7 @@ struct dtx_comm_thread {
 
 static enum dtx_status call(struct dtx_comm *comm, struct dtx_queue *queue, const struct task *task)
 {
-    switch (task->op) {
+    switch (task->kind) {
     case DTX_LEDGER_ALL_REDUCE_SUM:
         return comm->table->all_reduce_sum(comm, queue, &task->in);
     case DTX_LEDGER_REDUCE_SCATTER:
@@ -52,7 +52,7 @@ static enum dtx_status perform(struct dtx_comm *comm, struct dtx_queue *queue, c
     comm->calls = task->number;
     comm->file = task->file;
     comm->line = task->line;
-    DTX_TRY(comm->ctx, dtx_comm_begin(comm, task->op, &task->in, -1, &record));
+    DTX_TRY(comm->ctx, dtx_comm_begin(comm, task->kind, &task->in, -1, &record));
     return dtx_comm_end(comm, &record, kind, call(comm, queue, task));
 }
 
@@ -165,7 +165,7 @@ enum dtx_status dtx_comm_start_all_reduce_sum(struct dtx_comm *comm, struct dtx_
                                               const struct dtx_tensor *tensor, struct dtx_event *event)
 {
     DTX_TRY(comm->ctx, dtx_comm_check_foldable(comm, tensor, "all-reduce sum"));
-    return start(comm, queue, (struct task){.op = DTX_LEDGER_ALL_REDUCE_SUM, .in = *tensor, .out = *tensor}, event);
+    return start(comm, queue, (struct task){.kind = DTX_LEDGER_ALL_REDUCE_SUM, .in = *tensor, .out = *tensor}, event);
 }
 
 enum dtx_status dtx_comm_start_reduce_scatter_sum(struct dtx_comm *comm, struct dtx_queue *queue,
@@ -173,14 +173,14 @@ enum dtx_status dtx_comm_start_reduce_scatter_sum(struct dtx_comm *comm, struct 
                                                   struct dtx_event *event)
 {
     DTX_TRY(comm->ctx, dtx_comm_check_scatter(comm, in, out));
-    return start(comm, queue, (struct task){.op = DTX_LEDGER_REDUCE_SCATTER, .in = *in, .out = *out}, event);
+    return start(comm, queue, (struct task){.kind = DTX_LEDGER_REDUCE_SCATTER, .in = *in, .out = *out}, event);
 }
 
 enum dtx_status dtx_comm_start_all_gather(struct dtx_comm *comm, struct dtx_queue *queue, const struct dtx_tensor *in,
                                           const struct dtx_tensor *out, struct dtx_event *event)
 {
     DTX_TRY(comm->ctx, dtx_comm_check_gather(comm, in, out));
-    return start(comm, queue, (struct task){.op = DTX_LEDGER_ALL_GATHER, .in = *in, .out = *out}, event);
+    return start(comm, queue, (struct task){.kind = DTX_LEDGER_ALL_GATHER, .in = *in, .out = *out}, event);
 }
 
 enum dtx_status dtx_event_wait(const struct dtx_event *event)
