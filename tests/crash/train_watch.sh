@@ -6,9 +6,7 @@ set -uo pipefail
 . "$DTX_SOURCE/tests/harness/train.sh"
 make_data
 ledgers=$work/ledgers
-mkdir "$ledgers"
-four=(train "${small[@]}" --train.steps 1000000 --eval.every 0 --checkpoint.every 0 --parallel.tp 2 --parallel.pp 2
-    --comm.watch_dir "$ledgers")
+four=(train "${small[@]}" --train.steps 1000000 --eval.every 0 --checkpoint.every 0 --parallel.tp 2 --parallel.pp 2)
 
 begin() { # FOLDER OPTION…: four ranks in the background, until some steps are done; their pids by rank
     folder=$1
@@ -68,7 +66,7 @@ says log '^ends: requeue at step [0-9]+ of 1000000; no ranks are watched$'
 
 # The debug mode changes no number.
 for check in false true; do
-    train 4 check-$check --train.steps 3 --parallel.tp 2 --parallel.pp 2 --comm.check $check --comm.watch_dir "$ledgers"
+    train 4 check-$check --train.steps 3 --parallel.tp 2 --parallel.pp 2 --comm.check $check
 done
 [ "$(numbers check-true)" = "$(numbers check-false)" ] || complain "comm.check: $(numbers check-true) instead of $(numbers check-false)"
 
