@@ -190,7 +190,8 @@ static void look_at_self(struct dtx_watch *w, double now)
             continue;
         char reason[512];
         snprintf(reason, sizeof reason,
-                 "%s #%" PRIu64 " on '%s' of %" PRId64 " bytes at %.63s:%d has not finished in %g s (comm.timeout %g)",
+                 "%s #%" PRIu64 " on '%s' of %" PRId64
+                 " bytes at %.63s:%d has not finished in %.1f s (comm.timeout %g)",
                  dtx_ledger_op_name((enum dtx_ledger_op)e->op), e->number, page->name, e->bytes, e->file, e->line,
                  now - since, w->options.timeout);
         dtx_watch_alarm(w, reason, true, false);
@@ -224,7 +225,7 @@ static void look_at_neighbour(struct dtx_watch *w)
 static void look(struct dtx_watch *w)
 {
     double now = dtx_clock_now();
-    if (now - w->looked > SUSPENDED_SECONDS)
+    if (now - w->looked > SUSPENDED_SECONDS && !DTX_MUTANT(watch_suspension_counts))
         w->floor = now;
     w->looked = now;
     atomic_store_explicit(&w->ledger->seen, now, memory_order_relaxed);
@@ -311,11 +312,12 @@ static bool make_shared(struct dtx_watch *w, const char *run)
     DIR *dir = mkdir(path, 0777) == 0 || errno == EEXIST ? opendir(path) : NULL;
     if (!dir)
         return false;
+    bool clean = true; /* an old alarm would end this launch */
     for (struct dirent *entry; (entry = readdir(dir));)
         if (strncmp(entry->d_name, "rank", 4) == 0 || strcmp(entry->d_name, "alarm") == 0)
-            unlinkat(dirfd(dir), entry->d_name, 0);
+            clean = unlinkat(dirfd(dir), entry->d_name, 0) == 0 && clean;
     closedir(dir);
-    if (dtx_watch_place_write(ctx, &w->place) == DTX_OK)
+    if (clean && dtx_watch_place_write(ctx, &w->place) == DTX_OK)
         return true;
     dtx_error_clear(ctx);
     return false;

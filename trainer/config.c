@@ -101,7 +101,7 @@ const struct dtx_opt_row dtx_train_options[] = {
     {"check.replicas_action", DTX_OPT_CHOICE, "stop", "stop|warn", FREE, "when copies differ: end the run, or go on"},
     {"comm.timeout", DTX_OPT_REAL, "600", "0..", FREE,
      "seconds a collective may take before all ranks leave with a table of who waits where; 0: for ever"},
-    {"comm.check", DTX_OPT_BOOL, "false", NULL, FREE,
+    {"comm.check", DTX_OPT_BOOL, "false", NULL, DTX_OPT_CALL,
      "for debugging: compare operation and size over the ranks before every collective"},
     {"comm.watch_dir", DTX_OPT_TEXT, "", NULL, DTX_OPT_CALL,
      "folder on each node for the ledgers of collectives; default: /dev/shm, else TMPDIR; none: memory"},

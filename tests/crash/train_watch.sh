@@ -6,9 +6,7 @@ set -uo pipefail
 . "$DTX_SOURCE/tests/harness/train.sh"
 make_data
 ledgers=$work/ledgers
-mkdir "$ledgers"
-four=(train "${small[@]}" --train.steps 1000000 --eval.every 0 --checkpoint.every 0 --parallel.tp 2 --parallel.pp 2
-    --comm.watch_dir "$ledgers")
+four=(train "${small[@]}" --train.steps 1000000 --eval.every 0 --checkpoint.every 0 --parallel.tp 2 --parallel.pp 2)
 
 begin() { # FOLDER OPTION…: four ranks in the background, until some steps are done; their pids by rank
     folder=$1
@@ -43,13 +41,22 @@ failed_status() {
     [ "$(grep -c '^dtx: error' "$folder.log")" = 1 ] || complain "$folder: $(grep -c '^dtx: error' "$folder.log") reports"
 }
 
-# A run at work, then at its end.
+# A run at work, one that was suspended for longer than comm.timeout, and at its end.
 mpi=()
-begin ends
+begin ends --comm.timeout 2
 "$DTX" watch ends >log 2>&1 || complain "dtx watch of a run at work: $(cat log)"
 says log '^ends: running, saved at step 0 of 1000000; 4 ranks: 4 run here, 0 dead, 0 stopped$' ' (waits|busy) +(in|after) +(tp|pp|dp|world|pp-[a-z]*) +#[0-9]+ '
+kill -STOP "${pids[@]}"
+sleep 7
+kill -CONT "${pids[@]}"
+steps=$(wc -l <ends/metrics.jsonl)
+for _ in $(seq 200); do
+    [ "$(wc -l <ends/metrics.jsonl)" -lt $((steps + 20)) ] || break
+    sleep 0.05
+done
 kill -USR1 "${pids[1]}"
 wait "$guard"
+grep -q '^dtx: error' ends.log && complain "a suspended run does not go on: $(cat ends.log)"
 [ -z "$(ls -A "$ledgers")" ] || complain "a run at its end leaves $(ls -A "$ledgers")"
 [ ! -e ends/watch ] || complain "a run at its end leaves $(ls ends/watch)"
 "$DTX" watch ends >log 2>&1 || complain "dtx watch of a finished run: $(cat log)"
@@ -59,7 +66,7 @@ says log '^ends: requeue at step [0-9]+ of 1000000; no ranks are watched$'
 
 # The debug mode changes no number.
 for check in false true; do
-    train 4 check-$check --train.steps 3 --parallel.tp 2 --parallel.pp 2 --comm.check $check --comm.watch_dir "$ledgers"
+    train 4 check-$check --train.steps 3 --parallel.tp 2 --parallel.pp 2 --comm.check $check
 done
 [ "$(numbers check-true)" = "$(numbers check-false)" ] || complain "comm.check: $(numbers check-true) instead of $(numbers check-false)"
 

@@ -24,7 +24,7 @@ run() {
     mkdir -p "$out/run"
     launch "$program" "$mode" "$ledgers" "$out/run" "$timeout" "$check" >"$out/log" 2>&1
     code=$?
-    [ $((SECONDS - begin)) -le $((timeout + 10)) ] || fault "took $((SECONDS - begin)) s"
+    [ $((SECONDS - begin)) -le $((timeout + 10)) ] || { fault "took $((SECONDS - begin)) s"; exit 1; } # no more of these
     for i in $(seq 20); do
         [ -n "$(left)" ] || break
         sleep 0.1
