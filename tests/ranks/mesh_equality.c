@@ -19,14 +19,12 @@ static const struct {
     const char *schedule;
     int chunks, cp;
     bool ring;
-} meshes[] = {{2, 1, 1, 0, "gpipe", 1, 1, false}, {1, 2, 1, 0, "interleaved", 2, 1, false},
-              {1, 1, 2, 0, "1f1b", 1, 1, false},  {2, 2, 1, 0, "1f1b", 1, 1, false},
-              {2, 1, 2, 0, "gpipe", 1, 1, false}, {1, 2, 2, 1, "zb_h1", 1, 1, false},
-              {2, 2, 2, 1, "gpipe", 1, 1, false}, {4, 2, 1, 0, "interleaved", 2, 1, false},
-              {1, 4, 2, 1, "1f1b", 1, 1, false},  {1, 1, 4, 1, "1f1b", 1, 1, false},
-              {1, 1, 1, 0, "1f1b", 1, 2, false},  {1, 1, 1, 1, "1f1b", 1, 3, true},
-              {2, 1, 1, 1, "1f1b", 1, 2, true},   {1, 2, 1, 0, "interleaved", 2, 2, false},
-              {1, 1, 2, 1, "1f1b", 1, 2, true}};
+} meshes[] = {
+    {2, 1, 1, 0, "gpipe", 1, 1, false}, {1, 2, 1, 0, "interleaved", 2, 1, false}, {1, 1, 2, 0, "1f1b", 1, 1, false},
+    {2, 2, 1, 0, "1f1b", 1, 1, false},  {2, 1, 2, 0, "gpipe", 1, 1, false},       {1, 2, 2, 1, "zb_h1", 1, 1, false},
+    {2, 2, 2, 1, "gpipe", 1, 1, false}, {4, 2, 1, 0, "interleaved", 2, 1, false}, {1, 4, 2, 1, "1f1b", 1, 1, false},
+    {1, 1, 4, 1, "1f1b", 1, 1, false},  {1, 1, 1, 0, "1f1b", 1, 2, false},        {1, 1, 1, 1, "1f1b", 1, 3, true},
+    {2, 1, 1, 1, "1f1b", 1, 2, true},   {1, 2, 1, 0, "interleaved", 2, 2, false}, {1, 1, 2, 1, "1f1b", 1, 2, true}};
 
 struct outcome {
     double losses[STEPS], norms[STEPS];
