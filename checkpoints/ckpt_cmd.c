@@ -316,7 +316,7 @@ static enum dtx_status diff(struct dtx_ctx *ctx, const struct request *request)
     dtx_ckpt_index_free(&a.index);
     DTX_TRY(ctx, status);
     printf("%lld arrays, %lld different\n", (long long)arrays, (long long)different);
-    return different ? DTX_E_FORMAT : DTX_OK; /* said already */
+    return different ? DTX_E_RANGE : DTX_OK; /* said already; exit code 1, as of diff */
 }
 
 static const struct action {

@@ -123,6 +123,11 @@ void dtx_mesh_place(const int size[DTX_AXES], int world_rank, int place[DTX_AXES
         place[order[i]] = world_rank % size[order[i]];
         world_rank /= size[order[i]];
     }
+    if (DTX_MUTANT(mesh_axes_swapped)) {
+        int tp = place[DTX_AXIS_TP];
+        place[DTX_AXIS_TP] = place[DTX_AXIS_DP] % size[DTX_AXIS_TP];
+        place[DTX_AXIS_DP] = tp % size[DTX_AXIS_DP];
+    }
 }
 
 enum dtx_status dtx_mesh_create(struct dtx_ctx *ctx, struct dtx_comm *world, const int size[DTX_AXES],
@@ -130,13 +135,8 @@ enum dtx_status dtx_mesh_create(struct dtx_ctx *ctx, struct dtx_comm *world, con
 {
     DTX_TRY(ctx, check_sizes(ctx, world->size, size));
     struct dtx_mesh m = {.world = world};
-    int r = world->rank;
     memcpy(m.size, size, sizeof m.size);
-    dtx_mesh_place(size, r, m.rank);
-    if (DTX_MUTANT(mesh_axes_swapped)) {
-        m.rank[DTX_AXIS_DP] = r % size[DTX_AXIS_DP];
-        m.rank[DTX_AXIS_TP] = r / size[DTX_AXIS_DP] % size[DTX_AXIS_TP];
-    }
+    dtx_mesh_place(size, world->rank, m.rank);
     enum dtx_status status = make_comms(ctx, &m);
     if (status != DTX_OK) {
         dtx_mesh_free(&m);

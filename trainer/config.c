@@ -204,23 +204,47 @@ static int64_t greatest_divisor(int64_t a, int64_t b)
     return b == 0 ? a : greatest_divisor(b, a % b);
 }
 
+/* "tp 1 × pp 1 × dp 4, …": meshes of the ranks started with cp context ranks that the model and the batch allow. */
+static void fitting_meshes(const struct dtx_model_config *m, int64_t batch, int64_t world, int64_t cp, char *text,
+                           size_t bytes)
+{
+    size_t used = 0;
+    int64_t left = world / cp;
+    char context[32] = "";
+    snprintf(text, bytes, "none with this model and train.batch%s", cp > 1 ? " and parallel.cp" : "");
+    if (cp > 1)
+        snprintf(context, sizeof context, " × cp %lld", (long long)cp);
+    for (int64_t tp = 1; tp <= m->kv_heads && tp <= left && world % cp == 0; tp++)
+        for (int64_t pp = 1; pp <= m->layers && tp * pp <= left; pp++) {
+            if (m->heads % tp || m->kv_heads % tp || left % (tp * pp) || batch % (left / (tp * pp)))
+                continue;
+            if (used + 64 + strlen(context) > bytes) {
+                snprintf(text + used, bytes - used, ", …");
+                return;
+            }
+            used += (size_t)snprintf(text + used, bytes - used, "%stp %lld × pp %lld × dp %lld%s", used ? ", " : "",
+                                     (long long)tp, (long long)pp, (long long)(left / (tp * pp)), context);
+        }
+}
+
 static void read_mesh(struct dtx_opt *opt, int world, struct dtx_engine_config *c)
 {
     const struct dtx_model_config *m = &c->model;
     int64_t tp = dtx_opt_int(opt, "parallel.tp"), pp = dtx_opt_int(opt, "parallel.pp");
     int64_t dp = dtx_opt_int(opt, "parallel.dp"), cp = dtx_opt_int(opt, "parallel.cp"), others = tp * pp * cp;
-    char fits[128], context[32] = "";
+    char fits[320], context[32] = "";
     if (dp == 0)
         dp = world > 0 && world % others == 0 ? world / others : 1;
     if (cp > 1)
         snprintf(context, sizeof context, " × cp %lld", (long long)cp);
-    if (world > 0 && others * dp != world)
-        dtx_opt_fault(
-            opt,
-            "parallel: tp %lld × pp %lld × dp %lld%s = %lld ranks, but %d were started; start %lld, or choose sizes "
-            "whose product is %d",
-            (long long)tp, (long long)pp, (long long)dp, context, (long long)(others * dp), world,
-            (long long)(others * dp), world);
+    if (world > 0 && others * dp != world) {
+        fitting_meshes(m, dtx_opt_int(opt, "train.batch"), world, cp, fits, sizeof fits);
+        dtx_opt_fault(opt,
+                      "parallel: tp %lld × pp %lld × dp %lld%s = %lld ranks, but %d were started; start %lld, or what "
+                      "fits %d: %s",
+                      (long long)tp, (long long)pp, (long long)dp, context, (long long)(others * dp), world,
+                      (long long)(others * dp), world, fits);
+    }
     if (m->heads % tp || m->kv_heads % tp) {
         common_divisors(m->heads, m->kv_heads, fits, sizeof fits);
         dtx_opt_fault(opt, "parallel.tp %lld does not divide %lld heads and %lld key/value heads; what fits: %s",

@@ -7,6 +7,7 @@
 
 #include "checkpoints/ckpt.h"
 #include "trainer/engine.h"
+#include "trainer/start.h"
 
 enum { DTX_PATH = 4096 };
 
@@ -31,6 +32,7 @@ struct dtx_session {
     bool resumed; /* meta and resumed_from are set */
     struct dtx_ckpt_meta meta;
     char resumed_from[DTX_PATH];
+    struct dtx_start start; /* marked up to the checkpoint */
 };
 
 /* Loads what the option `preset` (a TEXT of opt's tables) names, if anything: a shipped configuration or a path. */
