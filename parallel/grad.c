@@ -14,7 +14,7 @@ static void shape_tensors(const struct dtx_params *p, struct dtx_grads *out)
     memset(out, 0, sizeof *out);
     for (int i = 0; i < p->n_buckets; i++)
         *(p->bucket[i].cut ? &out->cut_blocks : &whole) += p->bucket[i].own_count / BLOCK;
-    int64_t blocks = out->cut_blocks * p->mesh->size[DTX_AXIS_DP] + whole;
+    int64_t blocks = out->cut_blocks * dtx_mesh_data_size(p->mesh) + whole;
     out->blocks = dtx_tensor_1d(NULL, DTX_F64, blocks);
     out->sums = dtx_tensor_1d(NULL, DTX_F64, p->n);
     out->sum = dtx_tensor_1d(NULL, DTX_F64, 1);
@@ -225,17 +225,17 @@ static bool counts_in_norm(const struct dtx_params *p, const struct dtx_param *i
 }
 
 /* Where a bucket's first block lies in g->blocks, with all the data ranks' pieces one after another; its pieces. */
-static int64_t block_at(const struct dtx_grads *g, const struct dtx_bucket *b, int dp_rank)
+static int64_t block_at(const struct dtx_grads *g, const struct dtx_bucket *b, int data_rank)
 {
-    int64_t others = (int64_t)(g->params->mesh->size[DTX_AXIS_DP] - 1) * g->cut_blocks;
-    return b->shard / BLOCK + (b->cut ? dp_rank * g->cut_blocks : others);
+    int64_t others = (int64_t)(dtx_mesh_data_size(g->params->mesh) - 1) * g->cut_blocks;
+    return b->shard / BLOCK + (b->cut ? data_rank * g->cut_blocks : others);
 }
 
 /* Sums of squares of all blocks of the reduced gradients, those of other data ranks too. */
 static enum dtx_status sum_blocks(struct dtx_grads *g, struct dtx_queue *queue)
 {
     struct dtx_params *p = g->params;
-    int rank = p->mesh->rank[DTX_AXIS_DP];
+    int rank = dtx_mesh_data_rank(p->mesh);
     for (int i = 0; i < p->n_buckets; i++) {
         const struct dtx_bucket *b = &p->bucket[i];
         struct dtx_sqnorm_args args = {.x = dtx_bucket_reduced(p, b),
@@ -245,7 +245,7 @@ static enum dtx_status sum_blocks(struct dtx_grads *g, struct dtx_queue *queue)
     }
     if (g->cut_blocks && !DTX_MUTANT(norm_of_own_piece_only)) {
         struct dtx_tensor own = dtx_flat_range(&g->blocks, rank * g->cut_blocks, g->cut_blocks),
-                          all = dtx_flat_range(&g->blocks, 0, p->mesh->size[DTX_AXIS_DP] * g->cut_blocks);
+                          all = dtx_flat_range(&g->blocks, 0, dtx_mesh_data_size(p->mesh) * g->cut_blocks);
         DTX_TRY(p->ctx, dtx_comm_all_gather(p->mesh->grads, queue, &own, &all));
     }
     return dtx_tensor_get(queue, &g->blocks, g->host_blocks);

@@ -16,8 +16,8 @@
  * schedule, buckets and overlap change no bit of either.
  *
  * The norm counts each weight of the model once on every mesh: sums of squares in fp64 over fixed blocks of 1,024
- * elements of each row (rows and pieces begin at multiples of 1,024), gathered over dp where cut, added block by block
- * within a row, then over tp and pp, then row by row in table order.
+ * elements of each row (rows and pieces begin at multiples of 1,024), gathered over the data ranks where cut, added
+ * block by block within a row, then over tp and pp, then row by row in table order.
  */
 #ifndef DTX_PARALLEL_GRAD_H
 #define DTX_PARALLEL_GRAD_H

@@ -83,7 +83,7 @@ static int64_t shape_rows(struct dtx_params *p, const struct dtx_mesh *mesh)
         item->local[0] = local[0];
         item->local[1] = item->row.ndim == 2 ? local[1] : 1;
         item->count = item->local[0] * item->local[1];
-        item->cut = p->zero && mesh->size[DTX_AXIS_DP] > 1 && !item->row.master_only;
+        item->cut = p->zero && dtx_mesh_data_size(mesh) > 1 && !item->row.master_only;
         if (item->held && holds_both_uses(&item->row))
             tied += item->count;
     }
@@ -99,10 +99,10 @@ static bool is_streamed(const struct dtx_params *p, const struct dtx_param *item
 /* Pads a bucket to equal pieces and says which one is this rank's. */
 static void close_bucket(struct dtx_params *p, const struct dtx_mesh *mesh, struct dtx_bucket *b)
 {
-    int64_t ranks = b->cut ? mesh->size[DTX_AXIS_DP] : 1;
+    int64_t ranks = b->cut ? dtx_mesh_data_size(mesh) : 1;
     b->own_count = dtx_round_up(dtx_div_up(b->count, ranks), DTX_PARAM_ALIGN);
     b->count = ranks * b->own_count;
-    b->own = b->offset + (b->cut ? mesh->rank[DTX_AXIS_DP] * b->own_count : 0);
+    b->own = b->offset + (b->cut ? dtx_mesh_data_rank(mesh) * b->own_count : 0);
     b->shard = p->shard;
     p->flat += b->count;
     p->shard += b->own_count;

@@ -6,6 +6,7 @@
  * flat buffers of whole rows, each starting at a multiple of DTX_PARAM_ALIGN elements (the gaps are zero). A flat
  * buffer is made of buckets: runs of rows in table order, of about bucket_bytes of gradients.
  *
+ * "Data ranks" here are all that hold the same weights, dp × cp of them (mesh->data).
  * With `zero` (ZeRO-1) and several data ranks the buckets of matrices are cut into equal pieces, one for each data
  * rank, multiples of DTX_PARAM_ALIGN: masters and optimizer states exist only for this rank's pieces, and weights are
  * gathered after each update. A piece may begin and end within a row; a row lies in one bucket, so its part in a piece
@@ -98,12 +99,12 @@ enum dtx_status dtx_params_layout(struct dtx_params *params, const struct dtx_me
 /* dtx_params_layout, and allocates what this rank holds, all zero. Not collective. */
 enum dtx_status dtx_params_allocate(struct dtx_params *params, struct dtx_backend *backend, const struct dtx_mesh *mesh,
                                     enum dtx_dtype act);
-/* Initial values: a pure function of (seed, name, index in the whole array). Collective over dp. */
+/* Initial values: a pure function of (seed, name, index in the whole array). Collective over mesh->data. */
 enum dtx_status dtx_params_init(struct dtx_params *params, struct dtx_queue *queue, uint64_t seed);
-/* weight = master rounded, for all rows (after loading masters), gathered. Collective over dp. */
+/* weight = master rounded, for all rows (after loading masters), gathered. Collective over mesh->data. */
 enum dtx_status dtx_params_refresh(struct dtx_params *params, struct dtx_queue *queue);
 /* After an update of this rank's parts: starts to gather the other ranks' pieces of all weights, in table order.
- * Collective over dp. */
+ * Collective over mesh->data. */
 enum dtx_status dtx_params_gather(struct dtx_params *params, struct dtx_queue *queue);
 /* Until all ranks' pieces of a row's weight (of all weights) are here. Not collective. */
 enum dtx_status dtx_params_need(struct dtx_params *params, int row);

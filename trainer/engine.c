@@ -27,11 +27,13 @@ struct dtx_engine {
     struct dtx_tensor hyper, lambda;
     struct dtx_tensor summary; /* f64 [2]: loss sum, targets */
     double *host_loss;
+    int32_t *host_chunks; /* [micro_batches · rows]: this context rank's rows on their way in */
 };
 
+/* Rows of a micro-batch on this rank. */
 static int64_t rows_of(const struct dtx_engine *e)
 {
-    return e->config.batch.micro_batch * e->config.batch.length;
+    return e->config.batch.micro_batch * e->config.batch.length / e->config.mesh[DTX_AXIS_CP];
 }
 
 enum { BATCH_TENSORS = 8 };
@@ -77,6 +79,10 @@ static enum dtx_status allocate_batch(struct dtx_engine *e)
     void *host;
     DTX_TRY(e->ctx, dtx_mem_alloc(e->ctx, dtx_tensor_count(&e->loss), sizeof(double), &host));
     e->host_loss = host;
+    if (e->env.pieces > 1) {
+        DTX_TRY(e->ctx, dtx_mem_alloc(e->ctx, dtx_tensor_count(&e->tokens), sizeof(int32_t), &host));
+        e->host_chunks = host;
+    }
     return DTX_OK;
 }
 
@@ -84,7 +90,11 @@ enum dtx_status dtx_engine_declare(struct dtx_ctx *ctx, const struct dtx_engine_
                                    struct dtx_queue *queue, struct dtx_params *params, struct dtx_env *env,
                                    struct dtx_model **model)
 {
-    int64_t rows = c->batch.micro_batch * c->batch.length;
+    int cp = mesh->size[DTX_AXIS_CP], pieces = cp > 1 ? 2 : 1;
+    int64_t rows = c->batch.micro_batch * c->batch.length / cp;
+    if (c->batch.length % (pieces * cp))
+        return dtx_fail(ctx, DTX_E_CONFIG, "parallel.cp: %lld tokens a sequence cannot be cut in %d equal chunks",
+                        (long long)c->batch.length, pieces * cp);
     *env = (struct dtx_env){.ctx = ctx,
                             .queue = queue,
                             .mesh = mesh,
@@ -96,7 +106,10 @@ enum dtx_status dtx_engine_declare(struct dtx_ctx *ctx, const struct dtx_engine_
                             .act = c->dtype,
                             .master = dtx_dtype_master(c->dtype),
                             .max_rows = rows,
-                            .max_length = c->batch.length};
+                            .max_length = c->batch.length,
+                            .max_piece = c->batch.length / (pieces * cp),
+                            .pieces = pieces,
+                            .ring = c->ring};
     if (env->sequence && rows % mesh->size[DTX_AXIS_TP])
         return dtx_fail(ctx, DTX_E_CONFIG, "parallel.sequence: %lld rows of a micro-batch over %d tensor ranks",
                         (long long)rows, mesh->size[DTX_AXIS_TP]);
@@ -172,6 +185,7 @@ void dtx_engine_free(struct dtx_engine *e)
         e->queue->backend->queues->free(e->queue);
     dtx_mesh_free(&e->mesh);
     dtx_mem_free(e->host_loss);
+    dtx_mem_free(e->host_chunks);
     dtx_mem_free(e);
 }
 
@@ -210,10 +224,9 @@ static void select_micro_batch(struct dtx_engine *e, int micro_batch)
         *to[i] = dtx_tensor_1d(row.data, row.dtype, rows);
     }
     struct dtx_tensor starts = dtx_tensor_rows(&e->doc_start, micro_batch, 1);
-    env->doc_start =
-        dtx_tensor_2d(e->documents ? starts.data : NULL, DTX_I32, e->config.batch.micro_batch, e->config.batch.length);
-    env->batch = e->config.batch.micro_batch;
-    env->length = e->config.batch.length;
+    env->batch = e->config.batch.micro_batch * env->pieces;
+    env->length = env->max_piece;
+    env->doc_start = dtx_tensor_2d(e->documents ? starts.data : NULL, DTX_I32, env->batch, env->length);
     env->first = 0;
     env->last = micro_batch == e->config.batch.micro_batches - 1; /* schedules go up in both parts of backward */
 }
@@ -273,22 +286,42 @@ static enum dtx_status stage_backward_weight(void *self, const struct dtx_step *
     return DTX_OK;
 }
 
-/* Copies a batch in and counts its targets over the data ranks: loss and gradients are weighted by targets of the whole
- * global batch, however it is cut. */
+/* The rows of whole sequences that this rank has, in the order of layer.h: for each micro-batch the first piece of all
+ * its sequences, then the second. */
+static const int32_t *own_rows(struct dtx_engine *e, const int32_t *whole)
+{
+    const struct dtx_batch_config *b = &e->config.batch;
+    int64_t piece = e->env.max_piece;
+    int32_t *next = e->host_chunks;
+    if (e->env.pieces == 1)
+        return whole;
+    for (int64_t m = 0; m < b->micro_batches; m++)
+        for (int p = 0; p < e->env.pieces; p++) {
+            int64_t first = dtx_piece_first(&e->env, e->mesh.rank[DTX_AXIS_CP], p);
+            for (int64_t i = 0; i < b->micro_batch; i++, next += piece)
+                memcpy(next, whole + (m * b->micro_batch + i) * b->length + first, (size_t)piece * sizeof *next);
+        }
+    return e->host_chunks;
+}
+
+/* Copies a batch in and counts its targets over the data and context ranks: loss and gradients are weighted by targets
+ * of the whole global batch, however it is cut. */
 static enum dtx_status load_batch(struct dtx_engine *e, const struct dtx_engine_batch *batch, int64_t *targets)
 {
-    int64_t n = dtx_tensor_count(&e->targets);
-    int64_t count = 0;
+    int64_t n = dtx_tensor_count(&e->targets), count = 0;
+    const int32_t *own = own_rows(e, batch->targets);
     for (int64_t i = 0; i < n; i++)
-        count += batch->targets[i] >= 0;
-    DTX_TRY(e->ctx, dtx_tensor_set(e->queue, &e->tokens, batch->tokens));
-    DTX_TRY(e->ctx, dtx_tensor_set(e->queue, &e->targets, batch->targets));
+        count += own[i] >= 0;
+    if (DTX_MUTANT(targets_counted_by_each_context_rank))
+        count *= e->mesh.size[DTX_AXIS_CP];
+    DTX_TRY(e->ctx, dtx_tensor_set(e->queue, &e->targets, own));
+    DTX_TRY(e->ctx, dtx_tensor_set(e->queue, &e->tokens, own_rows(e, batch->tokens)));
     e->documents = batch->doc_start != NULL;
     if (batch->doc_start)
-        DTX_TRY(e->ctx, dtx_tensor_set(e->queue, &e->doc_start, batch->doc_start));
+        DTX_TRY(e->ctx, dtx_tensor_set(e->queue, &e->doc_start, own_rows(e, batch->doc_start)));
     double host[2] = {0, (double)count};
     DTX_TRY(e->ctx, dtx_tensor_set(e->queue, &e->summary, host));
-    DTX_TRY(e->ctx, dtx_comm_all_reduce_sum(e->mesh.axis[DTX_AXIS_DP], e->queue, &e->summary));
+    DTX_TRY(e->ctx, dtx_comm_all_reduce_sum(e->mesh.data, e->queue, &e->summary));
     DTX_TRY(e->ctx, dtx_tensor_get(e->queue, &e->summary, host));
     *targets = (int64_t)host[1];
     double weight = host[1] > 0 ? 1.0 / host[1] : 0.0;
@@ -298,7 +331,7 @@ static enum dtx_status load_batch(struct dtx_engine *e, const struct dtx_engine_
     return dtx_tensor_set(e->queue, &e->env.loss_scale, e->env.master == DTX_F64 ? (void *)&weight : (void *)&narrow);
 }
 
-/* Sum of this step's losses over the mesh: the last stage has them; data ranks add in rank order. */
+/* Sum of this step's losses over the mesh: the last stage has them; data and context ranks add in rank order. */
 static enum dtx_status sum_losses(struct dtx_engine *e, double *out)
 {
     double host[2] = {0, 0};
@@ -308,7 +341,7 @@ static enum dtx_status sum_losses(struct dtx_engine *e, double *out)
             host[0] += e->host_loss[i];
     }
     DTX_TRY(e->ctx, dtx_tensor_set(e->queue, &e->summary, host));
-    DTX_TRY(e->ctx, dtx_comm_all_reduce_sum(e->mesh.axis[DTX_AXIS_DP], e->queue, &e->summary));
+    DTX_TRY(e->ctx, dtx_comm_all_reduce_sum(e->mesh.data, e->queue, &e->summary));
     DTX_TRY(e->ctx,
             dtx_comm_broadcast(e->mesh.axis[DTX_AXIS_PP], e->queue, &e->summary, e->mesh.size[DTX_AXIS_PP] - 1));
     DTX_TRY(e->ctx, dtx_tensor_get(e->queue, &e->summary, host));

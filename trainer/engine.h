@@ -13,8 +13,8 @@
 struct dtx_engine;
 
 /* One data rank's part of a step, host memory: `sequences` rows of `length` tokens, sequences =
- * micro_batches·micro_batch. targets: next tokens, −1 = none. doc_start: position of the first token of each token's
- * document, or NULL. */
+ * micro_batches·micro_batch; the same on all context ranks, each of which takes its chunks. targets: next tokens, −1 =
+ * none. doc_start: position of the first token of each token's document, or NULL. */
 struct dtx_engine_batch {
     const int32_t *tokens, *targets, *doc_start;
 };
@@ -65,7 +65,7 @@ enum dtx_status dtx_engine_lambda(struct dtx_engine *engine, double *lambda, int
 enum dtx_status dtx_engine_declare(struct dtx_ctx *ctx, const struct dtx_engine_config *config,
                                    const struct dtx_mesh *mesh, struct dtx_queue *queue, struct dtx_params *params,
                                    struct dtx_env *env, struct dtx_model **model);
-/* Bytes that the engine itself takes from the backend: a step's batch, losses, small results. */
+/* Bytes that the engine itself takes from the backend: a step's batch, losses, small results. config->mesh counts. */
 size_t dtx_engine_batch_bytes(const struct dtx_engine_config *config);
 
 /* Not collective. */

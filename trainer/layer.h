@@ -11,6 +11,10 @@
  * on its own heads, ffn columns or vocabulary rows of all n rows; sums over the tensor axis are made in fp32 before
  * rounding. With sequence parallelism (env->sequence) tensor rank r holds rows [r·m, (r + 1)·m), m = n/tp, of the
  * stream, and norms work on these; else m = n. n must be a multiple of tp then.
+ *
+ * With context parallelism (context ranks, cp > 1) a rank has two pieces of every sequence, chunks r and 2·cp − 1 − r
+ * of 2·cp equal ones: the first piece of all sequences, then the second, so that each is one array. To all layers they
+ * are b = 2·(micro-batch) sequences of t = length/(2·cp) rows; only attention and RoPE ask where a piece begins.
  */
 #ifndef DTX_TRAINER_LAYER_H
 #define DTX_TRAINER_LAYER_H
@@ -29,7 +33,10 @@ struct dtx_env {
     struct dtx_recompute_config recompute;
     struct dtx_split split; /* of the blocks into the pipeline's parts */
     enum dtx_dtype act, master;
-    int64_t max_rows, max_length; /* rows and positions that buffers hold */
+    int64_t max_rows, max_length; /* rows that buffers hold on this rank; positions of a whole sequence */
+    int64_t max_piece;            /* positions of one piece: max_length, or a chunk of it */
+    int pieces;                   /* of each sequence on this rank: 1, or 2 with context parallelism */
+    bool ring;                    /* how context ranks exchange keys and values (trainer/context.h) */
 
     /* The current pass. */
     int64_t batch, length; /* b and t of this pass, b·t ≤ max_rows */
@@ -136,6 +143,8 @@ enum dtx_status dtx_rows_keep(struct dtx_env *env, const struct dtx_tensor *own,
 /* Sums a partial product [n,w] over the tensor axis, in rank order and in place: *own [m,w], this rank's rows of the
  * sum. Collective over tp. */
 enum dtx_status dtx_rows_sum(struct dtx_env *env, const struct dtx_tensor *partial, struct dtx_tensor *own);
+/* The first position of a context rank's piece (0 without context parallelism); rank: env's own or another. */
+int64_t dtx_piece_first(const struct dtx_env *env, int rank, int piece);
 /* y = RMSNorm(x)·gain; rstd keeps one number a row. */
 enum dtx_status dtx_norm(struct dtx_env *env, const struct dtx_tensor *x, const struct dtx_param *gain,
                          const struct dtx_tensor *y, const struct dtx_tensor *rstd);

@@ -170,7 +170,7 @@ static void describe_memory(const struct loop *l)
     dtx_log(l->ctx, DTX_LOG_INFO,
             "memory of rank %d: weights %sB, gradients %sB, masters %sB, optimizer %sB%s, activations %sB",
             l->ctx->rank, weights, gradients, masters, states,
-            dtx_engine_params(l->s->engine)->zero && l->s->config.mesh[DTX_AXIS_DP] > 1
+            dtx_engine_params(l->s->engine)->zero && dtx_mesh_data_size(dtx_engine_mesh(l->s->engine)) > 1
                 ? " (ZeRO: its share of the data ranks')"
                 : "",
             activations);
@@ -180,14 +180,16 @@ static void describe(const struct loop *l)
 {
     const struct dtx_engine_config *c = &l->s->config;
     const struct dtx_batch_config *b = &c->batch;
-    char count[16], peak[16], tokens[16];
+    char count[16], peak[16], tokens[16], context[32] = "";
+    if (c->mesh[DTX_AXIS_CP] > 1)
+        snprintf(context, sizeof context, " × cp %d (%s)", c->mesh[DTX_AXIS_CP], c->ring ? "ring" : "gather");
     dtx_format_count((double)dtx_params_total(dtx_engine_params(l->s->engine)), count);
     dtx_format_count(l->peak, peak);
     dtx_format_count((double)dtx_stream_tokens(l->stream), tokens);
-    dtx_log(l->ctx, DTX_LOG_INFO, "%s attention, %s parameters, %s, tp %d × pp %d × dp %d, %d thread%s a rank (%s)",
+    dtx_log(l->ctx, DTX_LOG_INFO, "%s attention, %s parameters, %s, tp %d × pp %d × dp %d%s, %d thread%s a rank (%s)",
             dtx_opt_text(l->s->opt, "model.attention"), count, dtx_dtype_name(c->dtype), c->mesh[DTX_AXIS_TP],
-            c->mesh[DTX_AXIS_PP], c->mesh[DTX_AXIS_DP], l->s->backend->threads, l->s->backend->threads == 1 ? "" : "s",
-            dtx_isa_name(l->s->backend->isa));
+            c->mesh[DTX_AXIS_PP], c->mesh[DTX_AXIS_DP], context, l->s->backend->threads,
+            l->s->backend->threads == 1 ? "" : "s", dtx_isa_name(l->s->backend->isa));
     dtx_log(l->ctx, DTX_LOG_INFO,
             "%lld sequences of %lld tokens a step, as %d micro-batches of %lld on each data rank; %s training tokens",
             (long long)b->global_batch, (long long)b->length, b->micro_batches, (long long)b->micro_batch, tokens);
@@ -197,12 +199,16 @@ static void describe(const struct loop *l)
     if (!l->s->resumed)
         return;
     const int *was = l->s->meta.mesh;
-    bool same = was[0] == c->mesh[DTX_AXIS_TP] && was[1] == c->mesh[DTX_AXIS_DP] && was[2] == c->mesh[DTX_AXIS_PP];
+    bool same = was[0] == c->mesh[DTX_AXIS_TP] && was[1] == c->mesh[DTX_AXIS_DP] && was[2] == c->mesh[DTX_AXIS_PP] &&
+                was[3] == c->mesh[DTX_AXIS_CP];
+    context[0] = '\0';
+    if (was[3] > 1)
+        snprintf(context, sizeof context, " × cp %d", was[3]);
     dtx_log(l->ctx, DTX_LOG_INFO, "resumed from %s at step %lld", l->s->resumed_from, (long long)l->step);
     if (!same)
         dtx_log(l->ctx, DTX_LOG_INFO,
-                "the checkpoint is of tp %d × pp %d × dp %d; this run goes on with the mesh above", was[0], was[2],
-                was[1]);
+                "the checkpoint is of tp %d × pp %d × dp %d%s; this run goes on with the mesh above", was[0], was[2],
+                was[1], context);
 }
 
 /* The watch ends the run, on whichever rank and thread. */
@@ -311,15 +317,15 @@ static enum dtx_status save(struct loop *l)
                         "step %lld left weights or optimizer states that are not finite; nothing is saved of it. Lower "
                         "lr.peak or look at the optimizer's options; the last checkpoint is of step %lld",
                         (long long)l->step, (long long)l->saved_step);
-    struct dtx_ckpt_meta meta = {
-        .step = l->step,
-        .tokens = l->tokens_seen,
-        .samples = dtx_loader_position(l->loader),
-        .seed = (uint64_t)s->config.seed,
-        .mesh = {s->config.mesh[DTX_AXIS_TP], s->config.mesh[DTX_AXIS_DP], s->config.mesh[DTX_AXIS_PP]},
-        .program = "dtx " DTX_VERSION,
-        .best_heldout = l->best_heldout,
-        .config = s->text};
+    struct dtx_ckpt_meta meta = {.step = l->step,
+                                 .tokens = l->tokens_seen,
+                                 .samples = dtx_loader_position(l->loader),
+                                 .seed = (uint64_t)s->config.seed,
+                                 .mesh = {s->config.mesh[DTX_AXIS_TP], s->config.mesh[DTX_AXIS_DP],
+                                          s->config.mesh[DTX_AXIS_PP], s->config.mesh[DTX_AXIS_CP]},
+                                 .program = "dtx " DTX_VERSION,
+                                 .best_heldout = l->best_heldout,
+                                 .config = s->text};
     snprintf(meta.isa, sizeof meta.isa, "%s", dtx_isa_name(s->backend->isa));
     if (DTX_MUTANT(resume_position_off_by_one))
         meta.samples++;

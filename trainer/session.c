@@ -146,6 +146,7 @@ static enum dtx_status merge_stored(struct dtx_session *s, const struct dtx_sess
         dtx_opt_set(s->opt, "parallel.tp", "1", DTX_OPT_STORED, "eval");
         dtx_opt_set(s->opt, "parallel.pp", "1", DTX_OPT_STORED, "eval");
         dtx_opt_set(s->opt, "parallel.dp", "0", DTX_OPT_STORED, "eval");
+        dtx_opt_set(s->opt, "parallel.cp", "1", DTX_OPT_STORED, "eval");
         dtx_opt_set(s->opt, "parallel.chunks", "1", DTX_OPT_STORED, "eval");
         dtx_opt_set(s->opt, "parallel.layout", "", DTX_OPT_STORED, "eval");
         dtx_opt_set(s->opt, "train.recompute", "none", DTX_OPT_STORED, "eval");

@@ -36,7 +36,7 @@ static void add_item(struct state *s, const char *group, const struct dtx_param 
         item->whole[i] = p->row.shape[i];
         item->local[i] = rows.shape[i];
     }
-    bool first = mesh->rank[DTX_AXIS_DP] == 0 || (p->cut && !DTX_MUTANT(pieces_of_other_ranks_not_saved));
+    bool first = dtx_mesh_data_rank(mesh) == 0 || (p->cut && !DTX_MUTANT(pieces_of_other_ranks_not_saved));
     item->writer = first && p->row.stage == mesh->rank[DTX_AXIS_PP] &&
                    (p->row.place.kind == DTX_SPLIT || mesh->rank[DTX_AXIS_TP] == 0);
     if (item->n_boxes == 0 || !(loading || item->writer)) /* a save needs nothing of ranks that only hold copies */

@@ -10,6 +10,8 @@ enum fuzz_option {
     FUZZ_PP,
     FUZZ_TP,
     FUZZ_DP,
+    FUZZ_CP,
+    FUZZ_EXCHANGE,
     FUZZ_CHUNKS,
     FUZZ_SCHEDULE,
     FUZZ_ZERO,

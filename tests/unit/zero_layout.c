@@ -109,7 +109,7 @@ static void each_element_once(void **state)
             int n = 0;
             int64_t counts[MOST];
             for (int rank = 0; rank < dp; rank++) {
-                struct dtx_mesh mesh = {.size = {1, dp, 1}, .rank = {0, rank, 0}};
+                struct dtx_mesh mesh = {.size = {1, dp, 1, 1}, .rank = {0, rank, 0, 0}};
                 struct dtx_params p;
                 open_table(&ctx, backend, &mesh, k / 12 + 1, bucket_bytes[k % 4], dtypes[k / 4 % 3], &p);
                 assert_true(p.n <= MOST);
@@ -141,7 +141,7 @@ static void bucket_lengths(void **state)
     struct dtx_ctx ctx;
     struct dtx_backend *backend;
     struct dtx_params p;
-    struct dtx_mesh mesh = {.size = {1, 2, 1}};
+    struct dtx_mesh mesh = {.size = {1, 2, 1, 1}};
     const int64_t most = 100000;
     dtx_ctx_init(&ctx);
     assert_int_equal(dtx_backend_open(&ctx, "cpu", 1, DTX_ISA_PLAIN, &backend), DTX_OK);
@@ -171,7 +171,7 @@ static void bytes_of_a_rank(void **state)
     for (int d = 0; d < 2; d++)
         for (int dp = 2; dp <= 8; dp++) {
             enum dtx_dtype act = d ? DTX_BF16 : DTX_F32;
-            struct dtx_mesh mesh = {.size = {1, dp, 1}, .rank = {0, dp - 1, 0}};
+            struct dtx_mesh mesh = {.size = {1, dp, 1, 1}, .rank = {0, dp - 1, 0, 0}};
             struct dtx_params cut, whole;
             open_table(&ctx, backend, &mesh, 1, 0, act, &cut);
             open_table(&ctx, backend, &mesh, 0, 0, act, &whole);
