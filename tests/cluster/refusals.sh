@@ -38,7 +38,7 @@ absent a
 
 # Data in the /tmp of one node.
 on_node n1 cp data.bin data.idx /tmp
-refuse 1 1 "(n2)|/tmp/data|No such file" srun -N 2 --ntasks-per-node=1 "${base[@]}" --run.dir a --data.train /tmp/data
+refuse 78 1 "(n2)|/tmp/data.idx on n2|No such file" srun -N 2 --ntasks-per-node=1 "${base[@]}" --run.dir a --data.train /tmp/data
 absent a
 
 # Two nodes, one folder.
