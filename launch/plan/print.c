@@ -39,7 +39,9 @@ static void print_row(const struct dtx_plan_row *r, double unit)
     printf("%4d %4d %5d %4d  %-*s %-9s %4s  %4lld ×%-4d", r->mesh[DTX_AXIS_TP], r->mesh[DTX_AXIS_PP],
            r->mesh[DTX_AXIS_DP], r->mesh[DTX_AXIS_CP], r->chunks > 1 ? 26 : 25, setting, r->recompute,
            r->mesh[DTX_AXIS_DP] * r->mesh[DTX_AXIS_CP] == 1 ? "-"
-           : r->zero == 2 ? "2" : r->zero ? "1" : "0",
+           : r->zero == 2                                   ? "2"
+           : r->zero                                        ? "1"
+                                                            : "0",
            (long long)r->micro_batch, r->micro_batches);
     printf(" %6.1f %3d  %6.1f %6.1f %6.1f %6.1f %6.1f  %5.1f%% %8s %8s %8s %8s %9s %5.1f%%\n", r->bytes / unit,
            r->worst, (double)m->weights / unit, (double)m->gradients / unit, (double)(m->masters + m->states) / unit,

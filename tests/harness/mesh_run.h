@@ -18,7 +18,7 @@ struct dtx_test_model {
     bool sequence; /* sequence parallelism where tp > 1; on by default */
     int tp, pp, dp, cp, zero;
     bool waits; /* reductions are made at once instead of beside the computation */
-    bool ring; /* how context ranks exchange keys and values */
+    bool ring;  /* how context ranks exchange keys and values */
     int64_t bucket_bytes;
     const char *schedule;
     const char *recompute; /* NULL: none */

@@ -3,8 +3,8 @@
  * ZeRO 1 changes no bit of losses, norms, weights or optimizer states: on against off and against other bucket sizes,
  * with reductions beside the computation and at once; nor does ZeRO 2 with one micro-batch, and with several its own
  * bits depend on none of these. In fp32 and bf16, 2 to 4 data ranks (3: unequal cuts everywhere), with tensor and
- * pipeline parallelism, tied embeddings and not, context ranks beside data ranks; clipping active at every step. Pieces begin and end within matrices.
- * Bytes sent over the data ranks are those of parallel/README.md.
+ * pipeline parallelism, tied embeddings and not, context ranks beside data ranks; clipping active at every step. Pieces
+ * begin and end within matrices. Bytes sent over the data ranks are those of parallel/README.md.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -89,9 +89,9 @@ static double *run(struct dtx_comm *world, struct dtx_comm *ranks, const struct 
     double *all = malloc((size_t)*count * sizeof *all), *next = all + 2 * STEPS;
     int64_t before = mesh->data->sent_bytes + mesh->grads->sent_bytes;
     CHECK_OK(world, dtx_test_train(e, m, STEPS, 2e-2, all, all + STEPS));
-    CHECK(world,
-          mesh->data->sent_bytes + mesh->grads->sent_bytes - before ==
-              STEPS * formula(p, m->dtype, m->dp * m->cp, config.batch.micro_batches, dtx_comm_options_default().small_bytes));
+    CHECK(world, mesh->data->sent_bytes + mesh->grads->sent_bytes - before ==
+                     STEPS * formula(p, m->dtype, m->dp * m->cp, config.batch.micro_batches,
+                                     dtx_comm_options_default().small_bytes));
     *parts += count_parts(world, e);
     check_weights(world, e);
     for (int k = 0; k < KINDS; k++)
@@ -114,7 +114,8 @@ static int compare(const struct dtx_test_model *m, const double *one, const doub
             first = different ? first : i;
             different++;
         }
-    printf("%s tp%d pp%d dp%d cp%d %s, micro-batches of %lld, zero %d%s, buckets of %lld bytes: %lld of %lld numbers differ "
+    printf("%s tp%d pp%d dp%d cp%d %s, micro-batches of %lld, zero %d%s, buckets of %lld bytes: %lld of %lld numbers "
+           "differ "
            "(first %lld)\n",
            dtx_dtype_name(m->dtype), m->tp, m->pp, m->dp, m->cp, m->tied ? "tied" : "untied", (long long)m->micro_batch,
            m->zero, m->waits ? " at once" : "", (long long)m->bucket_bytes, (long long)different, (long long)count,

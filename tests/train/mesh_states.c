@@ -2,10 +2,10 @@
 /*
  * A checkpoint of each mesh (1, tp2, pp2, dp2, tp2×pp2, tp2×dp2, pp2×dp2 with 2 chunks a stage, 2×2×2 with the
  * backward in two parts and an uneven layout; with ZeRO 1 dp2, dp3, tp2×dp3,
- * 2×2×2; with ZeRO 2 dp4, pp2×dp2; tp2×cp2, dp2×cp2 with ZeRO) loads on every one of them: on every rank every weight, master and optimizer state
- * has the bits that the writer's whole arrays have, in all copies, and padding is zero. On the writer's own mesh
- * training then goes on bit for bit as if it had never stopped. In fp32 with tied embeddings and in bf16 with untied
- * ones and grouped queries; vocabulary 201 and ffn 44 need padding.
+ * 2×2×2; with ZeRO 2 dp4, pp2×dp2; tp2×cp2, dp2×cp2 with ZeRO) loads on every one of them: on every rank every weight,
+ * master and optimizer state has the bits that the writer's whole arrays have, in all copies, and padding is zero. On
+ * the writer's own mesh training then goes on bit for bit as if it had never stopped. In fp32 with tied embeddings and
+ * in bf16 with untied ones and grouped queries; vocabulary 201 and ffn 44 need padding.
  */
 #include <stdlib.h>
 #include <string.h>
