@@ -153,11 +153,12 @@ static enum dtx_status rotate(struct dtx_env *env, const struct dtx_tensor *x, i
 {
     int64_t each = x->dim[0] / env->pieces;
     for (int p = 0; p < env->pieces; p++) {
+        int64_t begins = dtx_piece_first(env, env->mesh->rank[DTX_AXIS_CP], p);
         struct dtx_tensor piece = dtx_tensor_rows(x, p * each, each);
         struct dtx_rope_args args = {.x = piece,
                                      .y = piece,
                                      .table = env->rope,
-                                     .first = first + dtx_piece_first(env, env->mesh->rank[DTX_AXIS_CP], p),
+                                     .first = first + (DTX_MUTANT(context_rope_restarts) ? 0 : begins),
                                      .inverse = inverse};
         DTX_TRY(env->ctx, dtx_rope(env->queue, &args));
     }

@@ -53,10 +53,7 @@ struct dtx_tensor dtx_rows_own(const struct dtx_env *env, const struct dtx_tenso
 
 int64_t dtx_piece_first(const struct dtx_env *env, int rank, int piece)
 {
-    int ranks = env->mesh->size[DTX_AXIS_CP];
-    int chunk = piece == 0 ? rank : 2 * ranks - 1 - rank;
-    if (DTX_MUTANT(context_tail_in_order) && piece == 1)
-        chunk = ranks + rank;
+    int chunk = piece == 0 ? rank : 2 * env->mesh->size[DTX_AXIS_CP] - 1 - rank;
     return env->pieces == 1 ? 0 : chunk * env->max_piece;
 }
 

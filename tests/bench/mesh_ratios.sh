@@ -18,6 +18,8 @@ meshes=(
     "pp 2 zb_h1|2|1|--parallel.pp 2 --parallel.schedule zb_h1"
     "dp 2 zero 0|2|1|--parallel.dp 2 --parallel.zero 0"
     "dp 2 zero 1|2|1|--parallel.dp 2"
+    "cp 2 gather|2|1|--parallel.cp 2"
+    "cp 2 ring|2|1|--parallel.cp 2 --parallel.cp_exchange ring"
     "tp 4|4|1|--parallel.tp 4"
     "pp 4 1f1b|4|1|--parallel.pp 4"
     "pp 4 interleaved|4|1|--parallel.pp 4 --parallel.schedule interleaved --parallel.chunks 2"

@@ -1,4 +1,4 @@
-/* test: label=ranks ranks=8 timeout=240 */
+/* test: label=ranks ranks=8 timeout=400 */
 /*
  * Context parallelism, gathering and in a ring. In f64 and fp32 gradients of step 1 are those of one rank by the
  * constants of DESIGN.md 8, on every instruction set, with chunks shorter and longer than a tile, chunks of one token,
