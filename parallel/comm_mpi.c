@@ -430,7 +430,8 @@ static enum dtx_status mpi_new(struct dtx_ctx *ctx, const char *name, const stru
     *(struct mpi_comm *)impl =
         (struct mpi_comm){.handle = MPI_COMM_NULL, .meeting = MPI_COMM_NULL, .options = *options};
     *out = comm;
-    **out = (struct dtx_comm){.table = &dtx_comm_mpi_table, .ctx = ctx, .size = 1, .impl = impl};
+    **out = (struct dtx_comm){
+        .table = &dtx_comm_mpi_table, .ctx = ctx, .size = 1, .impl = impl, .file = DTX_HERE_FILE, .line = __LINE__};
     snprintf((*out)->name, sizeof(*out)->name, "%s", name);
     return DTX_OK;
 }

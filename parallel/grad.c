@@ -131,8 +131,9 @@ static enum dtx_status start_bucket(struct dtx_grads *g, struct dtx_queue *queue
         own.dim[0] -= own.dim[0] > BLOCK ? BLOCK : 0;
         whole.dim[0] = own.dim[0] * p->mesh->grads->size;
     }
-    DTX_TRY(p->ctx, b->cut ? dtx_comm_start_reduce_scatter_sum(p->mesh->grads, queue, &whole, &own, event)
-                           : dtx_comm_start_all_reduce_sum(p->mesh->grads, queue, &whole, event));
+    struct dtx_comm *ranks = DTX_MUTANT(context_gradient_not_summed) ? p->mesh->axis[DTX_AXIS_DP] : p->mesh->grads;
+    DTX_TRY(p->ctx, b->cut ? dtx_comm_start_reduce_scatter_sum(ranks, queue, &whole, &own, event)
+                           : dtx_comm_start_all_reduce_sum(ranks, queue, &whole, event));
     if (!DTX_MUTANT(tied_sum_after_reduction))
         return DTX_OK;
     DTX_TRY(p->ctx, dtx_event_wait(event));

@@ -221,8 +221,8 @@ static enum dtx_status start(struct dtx_env *env, bool send, const struct dtx_te
     const struct dtx_tensor *both[] = {a, b};
     int peer = (cp->rank + (send ? 1 : cp->size - 1)) % cp->size;
     for (t->started = 0; t->started < 2; t->started++)
-        DTX_TRY(env->ctx, (send ? dtx_comm_send_start : dtx_comm_recv_start)(cp, env->queue, both[t->started], peer,
-                                                                             &t->request[t->started]));
+        DTX_TRY(env->ctx, send ? dtx_comm_send_start(cp, env->queue, both[t->started], peer, &t->request[t->started])
+                               : dtx_comm_recv_start(cp, env->queue, both[t->started], peer, &t->request[t->started]));
     return DTX_OK;
 }
 

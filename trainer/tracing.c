@@ -13,7 +13,8 @@ static const struct {
     enum dtx_axis axis;
     const char *track;
 } tracks[] = {{DTX_AXIS_TP, "tp"},           {DTX_AXIS_DP, "dp"},
-              {DTX_AXIS_DP, "grads"},        {DTX_AXIS_PP, "pp"},
+              {DTX_AXIS_DP, "data"},         {DTX_AXIS_DP, "grads"},
+              {DTX_AXIS_CP, "cp"},           {DTX_AXIS_PP, "pp"},
               {DTX_AXIS_PP, "pp-forward"},   {DTX_AXIS_PP, "pp-backward"},
               {DTX_AXIS_PP, "wrap-forward"}, {DTX_AXIS_PP, "wrap-backward"},
               {DTX_AXIS_PP, "tied"}};
@@ -100,7 +101,7 @@ static void describe(const struct dtx_tracing *t, const double seconds[2 * DTX_A
     size_t used = 0;
     text[0] = '\0';
     for (int a = 0; a < DTX_AXES; a++)
-        if (seconds[a] > 0 && t->session->config.mesh[a] > 1 && used < bytes)
+        if (seconds[a] > 0 && used < bytes)
             used += (size_t)snprintf(text + used, bytes - used, "%s%s %.3g s, %.0f %% of it beside computation",
                                      used ? "; " : "", dtx_axis_name((enum dtx_axis)a), seconds[a],
                                      100 * seconds[DTX_AXES + a] / seconds[a]);

@@ -77,7 +77,7 @@ gone 15
 wait "$guard" && complain "a stopped rank, but exit code 0"
 failed_status
 says stopped.log '^dtx: error on rank [0-2] .* at (trainer|parallel)/[a-z_]+\.c:[0-9]+ has not finished in [0-9.]+ s \(comm.timeout 2\)' \
-    "^  stopped   rank 3 \(.*, pid ${pids[3]}, tp 1 dp 0 pp 1, stopped\)" '^  3 +[^ ]+ +stopped '
+    "^  stopped   rank 3 \(.*, pid ${pids[3]}, tp 1 dp 0 pp 1 cp 0, stopped\)" '^  3 +[^ ]+ +stopped '
 says stopped/watch/report.txt "^  stopped   rank 3 "
 says stopped/status '^cause: .*comm.timeout 2'
 "$DTX" watch stopped >log 2>&1 && complain "dtx watch of a dead run has exit code 0"
@@ -92,7 +92,7 @@ kill -TERM "${pids[0]}" "${pids[1]}" "${pids[3]}"
 gone 7
 wait "$guard" && complain "a killed rank, but exit code 0"
 failed_status
-says killed.log "^dtx: error on rank [013] .*rank 2 \(.*, pid ${pids[2]}\) is gone" "^  dead +rank 2 .*, pid ${pids[2]}, tp 0 dp 0 pp 1, dead\)"
+says killed.log "^dtx: error on rank [013] .*rank 2 \(.*, pid ${pids[2]}\) is gone" "^  dead +rank 2 .*, pid ${pids[2]}, tp 0 dp 0 pp 1 cp 0, dead\)"
 
 # The next launch of the same run removes what the dead have left.
 begin killed
