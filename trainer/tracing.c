@@ -96,7 +96,7 @@ static enum dtx_status write_ranks(struct dtx_comm *world, char *own, FILE *file
 }
 
 /* "tp 1.20 s (0 % beside computation), dp …" of the axes that have more than one rank. */
-static void describe(const struct dtx_tracing *t, const double seconds[2 * DTX_AXES], char *text, size_t bytes)
+static void describe(const double seconds[2 * DTX_AXES], char *text, size_t bytes)
 {
     size_t used = 0;
     text[0] = '\0';
@@ -142,7 +142,7 @@ static enum dtx_status write_trace(struct dtx_tracing *t)
         failed = fclose(file) != 0 || failed;
     }
     DTX_TRY(s->ctx, status);
-    describe(t, seconds, shares, sizeof shares);
+    describe(seconds, shares, sizeof shares);
     if (root && failed)
         dtx_log(s->ctx, DTX_LOG_WARN, "the trace could not be written to %s: %s", t->path, strerror(errno));
     else if (root)
