@@ -201,7 +201,7 @@ static void streamed_buckets(void **state)
     assert_int_equal(dtx_backend_open(&ctx, "cpu", 1, DTX_ISA_PLAIN, &backend), DTX_OK);
     for (int gap = 0; gap < 2; gap++)
         for (int layers = 1; layers <= 3; layers++) { /* as many as a bucket holds */
-            struct dtx_mesh mesh = {.size = {1, 2, 1}, .rank = {0, 1, 0}};
+            struct dtx_mesh mesh = {.size = {1, 2, 1, 1}, .rank = {0, 1, 0, 0}};
             struct dtx_params p;
             const int64_t layer_room = (20 + 7 + 9 + 9) * 1024; /* of the four matrices */
             assert_int_equal(dtx_params_create(&ctx, &p), DTX_OK);
