@@ -118,8 +118,8 @@ static enum dtx_status open_run_folder(struct loop *l)
 {
     struct dtx_session *s = l->s;
     const char *mode = dtx_opt_text(s->opt, "log.progress");
-    DTX_TRY(l->ctx, dtx_run_folder_open(l->ctx, s->run_dir, s->checkpoint_dir, s->resumed ? s->resumed_from : NULL,
-                                        s->text, &l->folder));
+    DTX_TRY(l->ctx, dtx_run_folder_open(l->ctx, s->run_dir, s->checkpoint_dir, s->resumed ? s->source : NULL, s->text,
+                                        &l->folder));
     DTX_TRY(l->ctx, dtx_metrics_open(l->ctx, s->run_dir, l->step, &l->metrics));
     return dtx_progress_open(l->ctx, stderr,
                              strcmp(mode, "live") == 0    ? DTX_PROGRESS_LIVE
@@ -191,7 +191,9 @@ static void describe(const struct loop *l)
     if (l->peak > 0)
         dtx_log(l->ctx, DTX_LOG_INFO, "measured peak of all ranks: %sFLOP/s", peak);
     if (l->s->resumed)
-        dtx_log(l->ctx, DTX_LOG_INFO, "resumed from %s at step %lld", l->s->resumed_from, (long long)l->step);
+        dtx_log(l->ctx, DTX_LOG_INFO, "resumed from %s at step %lld", l->s->source, (long long)l->step);
+    if (l->s->initialized)
+        dtx_log(l->ctx, DTX_LOG_INFO, "a new run from the weights of %s", l->s->source);
 }
 
 static enum dtx_status open_loop(struct loop *l)
@@ -199,7 +201,7 @@ static enum dtx_status open_loop(struct loop *l)
     struct dtx_session *s = l->s;
     read_options(l);
     l->best_heldout = NAN;
-    if (s->resumed) {
+    if (s->resumed || (DTX_MUTANT(init_keeps_step) && s->initialized)) {
         l->step = l->saved_step = s->meta.step;
         l->tokens_seen = DTX_MUTANT(tokens_forgotten_on_resume) ? 0 : s->meta.tokens;
         l->best_heldout = s->meta.best_heldout;
@@ -403,7 +405,7 @@ static enum dtx_status run(struct loop *l)
     if (l->step >= l->end && root(l))
         dtx_log(l->ctx, DTX_LOG_INFO, "nothing to do: step %lld is reached (train.steps %lld, train.until %lld)",
                 (long long)l->end, (long long)l->steps, (long long)dtx_opt_int(l->s->opt, "train.until"));
-    if (l->s->resumed && l->replicas_every > 0 && !DTX_MUTANT(replicas_not_checked_after_load))
+    if ((l->s->resumed || l->s->initialized) && l->replicas_every > 0 && !DTX_MUTANT(replicas_not_checked_after_load))
         DTX_TRY(l->ctx, check_replicas(l));
     while (l->step < l->end && l->stop_signal == 0)
         DTX_TRY(l->ctx, one_step(l));

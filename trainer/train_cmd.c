@@ -11,10 +11,13 @@ static const struct dtx_opt_row no_options[] = {{NULL, 0, NULL, NULL, 0, NULL}};
 
 static const struct dtx_session_command command = {
     .name = "train",
-    .usage = "usage: dtx train [CONFIG.yaml] [--preset NAME] [--resume latest|PATH] [--KEY VALUE …]\n"
-             "       mpirun -n RANKS dtx train …\n\n"
-             "Trains a model. Values come from flags, then DTX_GROUP_KEY variables, CONFIG.yaml, the preset (or the\n"
-             "checkpoint that is resumed), defaults. Options marked fixed must match a resumed checkpoint.\n",
+    .usage =
+        "usage: dtx train [CONFIG.yaml] [--preset NAME] [--resume latest|PATH | --init PATH]\n"
+        "                 [--KEY VALUE …]\n"
+        "       mpirun -n RANKS dtx train …\n\n"
+        "Trains a model. Values come from flags, then DTX_GROUP_KEY variables, CONFIG.yaml, the preset (or the\n"
+        "checkpoint that is resumed), defaults. Options marked fixed must match a resumed checkpoint. --init takes\n"
+        "nothing but the weights and the model's options from a checkpoint: of a run, imported or averaged.\n",
     .options = no_options,
     .needs_data = true};
 
