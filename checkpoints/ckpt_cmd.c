@@ -336,7 +336,7 @@ static enum dtx_status diff(struct dtx_ctx *ctx, const struct request *request)
     dtx_ckpt_index_free(&c.a.index);
     DTX_TRY(ctx, status);
     printf("%lld arrays, %lld different\n", (long long)c.arrays, (long long)c.different);
-    return c.different ? DTX_E_FORMAT : DTX_OK; /* said already */
+    return c.different ? DTX_E_RANGE : DTX_OK; /* said already; exit code 1, as of diff */
 }
 
 static enum dtx_status pick_format(struct dtx_ctx *ctx, const struct request *request,
@@ -348,8 +348,10 @@ static enum dtx_status pick_format(struct dtx_ctx *ctx, const struct request *re
                    : dtx_fail(ctx, DTX_E_CONFIG, "--format '%s' is none of: %s", name, dtx_ckpt_format_names());
 }
 
-static enum dtx_status export(struct dtx_ctx *ctx, const struct request *request) {
-    char path[DTX_DISK_PATH]; const struct dtx_ckpt_format * format;
+static enum dtx_status export_one(struct dtx_ctx *ctx, const struct request *request)
+{
+    char path[DTX_DISK_PATH];
+    const struct dtx_ckpt_format *format;
     struct dtx_ckpt_export job = {.checkpoint = path,
                                   .shard_bytes = dtx_opt_int(request->opt, "shard_bytes"),
                                   .tokenizer = dtx_opt_text(request->opt, "tokenizer"),
@@ -360,7 +362,7 @@ static enum dtx_status export(struct dtx_ctx *ctx, const struct request *request
     return dtx_ckpt_export(ctx, format, &job, dtx_opt_text(request->opt, "out"), dtx_opt_bool(request->opt, "force"));
 }
 
-static enum dtx_status import(struct dtx_ctx *ctx, const struct request *request)
+static enum dtx_status import_one(struct dtx_ctx *ctx, const struct request *request)
 {
     const struct dtx_ckpt_format *format;
     DTX_TRY(ctx, pick_format(ctx, request, &format));
@@ -391,8 +393,9 @@ static const struct action {
     const char *name;
     int min_paths, max_paths;
     enum dtx_status (*run)(struct dtx_ctx *ctx, const struct request *request);
-} actions[] = {{"ls", 1, 1 << 20, list}, {"show", 1, 1, show},     {"verify", 1, 1 << 20, verify}, {"diff", 2, 2, diff},
-               {"export", 1, 1, export}, {"import", 1, 1, import}, {"average", 2, 1000, average}};
+} actions[] = {{"ls", 1, 1 << 20, list},     {"show", 1, 1, show},         {"verify", 1, 1 << 20, verify},
+               {"diff", 2, 2, diff},         {"export", 1, 1, export_one}, {"import", 1, 1, import_one},
+               {"average", 2, 1000, average}};
 enum { ACTIONS = sizeof actions / sizeof *actions };
 
 static enum dtx_status act(struct dtx_ctx *ctx, const struct request *request)

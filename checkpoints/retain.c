@@ -35,7 +35,7 @@ static enum dtx_status each_entry(struct dtx_ctx *ctx, const char *dir,
 {
     DIR *folder = opendir(dir);
     if (!folder)
-        return dtx_fail(ctx, DTX_E_IO, "cannot open folder %s: %s", dir, strerror(errno));
+        return dtx_fail(ctx, dtx_status_of_path(errno), "cannot open folder %s: %s", dir, strerror(errno));
     struct dirent *entry;
     enum dtx_status status = DTX_OK;
     while (status == DTX_OK && (entry = readdir(folder)))

@@ -26,12 +26,12 @@ enum dtx_status dtx_file_open(struct dtx_ctx *ctx, const char *path, int *fd, in
 {
     int got = open(path, O_RDONLY | O_CLOEXEC);
     if (got < 0)
-        return dtx_fail(ctx, DTX_E_IO, "cannot open %s on %s: %s", path, ctx->host, strerror(errno));
+        return dtx_fail(ctx, dtx_status_of_path(errno), "cannot open %s on %s: %s", path, ctx->host, strerror(errno));
     struct stat st;
     if (fstat(got, &st) != 0 || S_ISDIR(st.st_mode)) {
         int cause = S_ISDIR(st.st_mode) ? EISDIR : errno;
         close(got);
-        return dtx_fail(ctx, DTX_E_IO, "cannot read %s on %s: %s", path, ctx->host, strerror(cause));
+        return dtx_fail(ctx, dtx_status_of_path(cause), "cannot read %s on %s: %s", path, ctx->host, strerror(cause));
     }
     *fd = got;
     *bytes = st.st_size;
@@ -92,7 +92,7 @@ enum dtx_status dtx_outfile_open(struct dtx_ctx *ctx, struct dtx_outfile *f, con
     f->buffer = buffer;
     f->fd = open(f->partial, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
     if (f->fd < 0) {
-        status = dtx_fail(ctx, DTX_E_IO, "cannot create %s: %s", f->partial, strerror(errno));
+        status = dtx_fail(ctx, dtx_status_of_path(errno), "cannot create %s: %s", f->partial, strerror(errno));
         goto fail;
     }
     status = lock_partial(ctx, f);

@@ -70,7 +70,7 @@ static enum dtx_status open_source(struct dtx_ctx *ctx, struct dtx_stream *s, co
                                    const char *prefix)
 {
     struct source *src = &s->sources[s->n_sources];
-    DTX_TRY(ctx, dtx_tokenfile_open(ctx, prefix, c->vocab, &src->file));
+    DTX_TRY(ctx, (c->trusted ? dtx_tokenfile_open_trusted : dtx_tokenfile_open)(ctx, prefix, c->vocab, &src->file));
     s->n_sources++;
     DTX_TRY(ctx, cut_part(ctx, src, c));
     src->first_sample = s->samples;

@@ -23,6 +23,7 @@ struct dtx_stream_config {
     int64_t vocab;     /* ids at or beyond it are refused */
     int32_t separator; /* id that ends a document, or −1 */
     bool doc_reset;    /* report the documents' starts */
+    bool trusted;      /* another rank goes through the indexes at opening: not all of 10^4 need to */
 };
 
 struct dtx_stream;

@@ -185,7 +185,7 @@ static enum dtx_status check_documents(struct dtx_ctx *ctx, const struct dtx_tok
     return DTX_OK;
 }
 
-static enum dtx_status open_both(struct dtx_ctx *ctx, struct dtx_tokenfile *f, const char *prefix)
+static enum dtx_status open_both(struct dtx_ctx *ctx, struct dtx_tokenfile *f, const char *prefix, bool trusted)
 {
     DTX_TRY(ctx, dtx_path_join(ctx, prefix, ".bin", &f->data_path));
     DTX_TRY(ctx, dtx_path_join(ctx, prefix, ".idx", &f->index_path));
@@ -195,14 +195,15 @@ static enum dtx_status open_both(struct dtx_ctx *ctx, struct dtx_tokenfile *f, c
     DTX_TRY(ctx, dtx_file_open(ctx, f->data_path, &f->data_fd, &f->info.data_bytes));
     DTX_TRY(ctx, check_header(ctx, f));
     DTX_TRY(ctx, check_ends(ctx, f));
-    if (f->info.sequences + f->info.documents <= DTX_TOKENFILE_CHECKED) {
+    if (!trusted && f->info.sequences + f->info.documents <= DTX_TOKENFILE_CHECKED) {
         DTX_TRY(ctx, check_sequences(ctx, f));
         DTX_TRY(ctx, check_documents(ctx, f));
     }
     return DTX_OK;
 }
 
-enum dtx_status dtx_tokenfile_open(struct dtx_ctx *ctx, const char *prefix, int64_t vocab, struct dtx_tokenfile **out)
+static enum dtx_status open_file(struct dtx_ctx *ctx, const char *prefix, int64_t vocab, bool trusted,
+                                 struct dtx_tokenfile **out)
 {
     void *p;
     DTX_TRY(ctx, dtx_mem_alloc(ctx, 1, sizeof(struct dtx_tokenfile), &p));
@@ -210,12 +211,23 @@ enum dtx_status dtx_tokenfile_open(struct dtx_ctx *ctx, const char *prefix, int6
     f->data_fd = f->index_fd = -1;
     f->vocab = vocab;
     enum dtx_status status;
-    DTX_TRY_GOTO(ctx, status, open_both(ctx, f, prefix), fail);
+    DTX_TRY_GOTO(ctx, status, open_both(ctx, f, prefix, trusted), fail);
     *out = f;
     return DTX_OK;
 fail:
     dtx_tokenfile_close(f);
     return status;
+}
+
+enum dtx_status dtx_tokenfile_open(struct dtx_ctx *ctx, const char *prefix, int64_t vocab, struct dtx_tokenfile **out)
+{
+    return open_file(ctx, prefix, vocab, false, out);
+}
+
+enum dtx_status dtx_tokenfile_open_trusted(struct dtx_ctx *ctx, const char *prefix, int64_t vocab,
+                                           struct dtx_tokenfile **out)
+{
+    return open_file(ctx, prefix, vocab, true, out);
 }
 
 void dtx_tokenfile_close(struct dtx_tokenfile *f)

@@ -28,6 +28,9 @@ struct dtx_tokenfile;
 
 /* vocab > 0: ids at or beyond it are refused when read, and a type too small for it at once; 0: any id ≥ 0 passes. */
 enum dtx_status dtx_tokenfile_open(struct dtx_ctx *ctx, const char *prefix, int64_t vocab, struct dtx_tokenfile **out);
+/* The same without going through the index: for ranks beside one that does. */
+enum dtx_status dtx_tokenfile_open_trusted(struct dtx_ctx *ctx, const char *prefix, int64_t vocab,
+                                           struct dtx_tokenfile **out);
 void dtx_tokenfile_close(struct dtx_tokenfile *f); /* accepts NULL */
 const struct dtx_tokenfile_info *dtx_tokenfile_info(const struct dtx_tokenfile *f);
 /* Tokens [first, first + n) of the concatenation, out[n]. */

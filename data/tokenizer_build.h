@@ -45,18 +45,6 @@ enum dtx_status dtx_tokenizer_finish(struct dtx_ctx *ctx, struct dtx_tokenizer *
 /* Id of the token with these bytes, special ones excepted, or −1. */
 int32_t dtx_tokenizer_find(const struct dtx_tokenizer *t, const char *bytes, int64_t n);
 
-/* GPT-2's alphabet: a printable character for each byte. */
-uint32_t dtx_byte_to_char(int byte);
-int dtx_char_to_byte(uint32_t code); /* −1: not in the alphabet */
-/* Appends bytes written in that alphabet (n bytes of UTF-8) to out as bytes; false when a character is not in it. */
-enum dtx_status dtx_alphabet_decode(struct dtx_ctx *ctx, const char *text, int64_t n, struct dtx_bytes *out, bool *ok);
-enum dtx_status dtx_alphabet_encode(struct dtx_ctx *ctx, const char *bytes, int64_t n, struct dtx_bytes *out);
-
-enum dtx_status dtx_tokenizer_read_json(struct dtx_ctx *ctx, const char *path, const char *text, int64_t n,
-                                        struct dtx_tokenizer **out);
-enum dtx_status dtx_tokenizer_read_bpe(struct dtx_ctx *ctx, const char *path, const char *text, int64_t n,
-                                       struct dtx_tokenizer **out);
-
 /* Rank of the pair, or −1. */
 static inline uint64_t dtx_pair_hash(int32_t left, int32_t right)
 {

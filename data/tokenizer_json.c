@@ -4,8 +4,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "data/alphabet.h"
 #include "data/file.h"
 #include "data/tokenizer_build.h"
+#include "data/tokenizer_formats.h"
 #include "kernels/base/mem.h"
 
 static enum dtx_status refuse(struct dtx_ctx *ctx, const char *path, const char *key, const json_t *value)

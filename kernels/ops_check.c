@@ -148,38 +148,41 @@ enum dtx_status dtx_embed_bwd_check(struct dtx_ctx *ctx, const struct dtx_embed_
     return DTX_OK;
 }
 
-enum dtx_status dtx_rmsnorm_fwd_check(struct dtx_ctx *ctx, const struct dtx_rmsnorm_fwd_args *args)
+/* What the norm's forward and backward share: x, gain and rstd. */
+static enum dtx_status check_norm(struct dtx_ctx *ctx, const char *op, const struct dtx_rmsnorm_fwd_args *args)
 {
-    const char *op = "rmsnorm_fwd";
     enum dtx_dtype act = args->x.dtype, master = dtx_dtype_master(act);
     EXPECT_ACT(x);
     EXPECT(x, act, ANY, ANY);
     int64_t n = args->x.dim[0], w = args->x.dim[1];
     EXPECT_TRUE(w > 0, "%s: tensor x has rows of %lld elements", op, (long long)w);
-    EXPECT(y, act, n, w);
     EXPECT(rstd, master, n);
     if (args->gain.data)
         EXPECT(gain, master, w);
     return DTX_OK;
 }
 
+enum dtx_status dtx_rmsnorm_fwd_check(struct dtx_ctx *ctx, const struct dtx_rmsnorm_fwd_args *args)
+{
+    const char *op = "rmsnorm_fwd";
+    DTX_TRY(ctx, check_norm(ctx, op, args));
+    EXPECT(y, args->x.dtype, args->x.dim[0], args->x.dim[1]);
+    return DTX_OK;
+}
+
 enum dtx_status dtx_rmsnorm_bwd_check(struct dtx_ctx *ctx, const struct dtx_rmsnorm_bwd_args *args)
 {
     const char *op = "rmsnorm_bwd";
-    enum dtx_dtype act = args->x.dtype, master = dtx_dtype_master(act);
-    EXPECT_ACT(x);
-    EXPECT(x, act, ANY, ANY);
+    struct dtx_rmsnorm_fwd_args common = {.x = args->x, .gain = args->gain, .rstd = args->rstd};
+    DTX_TRY(ctx, check_norm(ctx, op, &common));
+    enum dtx_dtype act = args->x.dtype;
     int64_t n = args->x.dim[0], w = args->x.dim[1];
-    EXPECT_TRUE(w > 0, "%s: tensor x has rows of %lld elements", op, (long long)w);
     EXPECT(dy, act, n, w);
     EXPECT(dx, act, n, w);
-    EXPECT(rstd, master, n);
-    if (args->gain.data)
-        EXPECT(gain, master, w);
     if (args->residual.data)
         EXPECT(residual, act, n, w);
     if (args->dgain.data)
-        EXPECT(dgain, master, w);
+        EXPECT(dgain, dtx_dtype_master(act), w);
     return DTX_OK;
 }
 
@@ -237,9 +240,9 @@ static enum dtx_status expect_master(struct dtx_ctx *ctx, const char *op, const 
 }
 #define EXPECT_MASTER(field) DTX_TRY(ctx, expect_master(ctx, op, #field, &args->field))
 
-enum dtx_status dtx_lambda_fwd_check(struct dtx_ctx *ctx, const struct dtx_lambda_fwd_args *args)
+/* What λ and its gradient share: the four vectors. */
+static enum dtx_status check_lambda(struct dtx_ctx *ctx, const char *op, const struct dtx_lambda_fwd_args *args)
 {
-    const char *op = "lambda_fwd";
     enum dtx_dtype master = args->q1.dtype;
     EXPECT_MASTER(q1);
     EXPECT(q1, master, ANY);
@@ -247,20 +250,24 @@ enum dtx_status dtx_lambda_fwd_check(struct dtx_ctx *ctx, const struct dtx_lambd
     EXPECT(k1, master, d);
     EXPECT(q2, master, d);
     EXPECT(k2, master, d);
-    EXPECT(lambda, master, 1);
+    return DTX_OK;
+}
+
+enum dtx_status dtx_lambda_fwd_check(struct dtx_ctx *ctx, const struct dtx_lambda_fwd_args *args)
+{
+    const char *op = "lambda_fwd";
+    DTX_TRY(ctx, check_lambda(ctx, op, args));
+    EXPECT(lambda, args->q1.dtype, 1);
     return DTX_OK;
 }
 
 enum dtx_status dtx_lambda_bwd_check(struct dtx_ctx *ctx, const struct dtx_lambda_bwd_args *args)
 {
     const char *op = "lambda_bwd";
+    struct dtx_lambda_fwd_args common = {.q1 = args->q1, .k1 = args->k1, .q2 = args->q2, .k2 = args->k2};
+    DTX_TRY(ctx, check_lambda(ctx, op, &common));
     enum dtx_dtype master = args->q1.dtype;
-    EXPECT_MASTER(q1);
-    EXPECT(q1, master, ANY);
     int64_t d = args->q1.dim[0];
-    EXPECT(k1, master, d);
-    EXPECT(q2, master, d);
-    EXPECT(k2, master, d);
     EXPECT(dlambda, master, ANY);
     EXPECT(dq1, master, d);
     EXPECT(dk1, master, d);
@@ -350,49 +357,45 @@ enum dtx_status dtx_attn_bwd_check(struct dtx_ctx *ctx, const struct dtx_attn_bw
     return DTX_OK;
 }
 
-enum dtx_status dtx_xent_max_check(struct dtx_ctx *ctx, const struct dtx_xent_max_args *args)
+/* What the steps of cross-entropy share. */
+static enum dtx_status check_logits(struct dtx_ctx *ctx, const char *op, const struct dtx_xent_max_args *args)
 {
-    const char *op = "xent_max";
-    enum dtx_dtype master = args->logits.dtype;
     EXPECT_MASTER(logits);
-    EXPECT(logits, master, ANY, ANY);
-    EXPECT(max, master, args->logits.dim[0]);
+    EXPECT(logits, args->logits.dtype, ANY, ANY);
+    EXPECT(max, args->logits.dtype, args->logits.dim[0]);
     EXPECT_TRUE(args->valid >= 0 && args->valid <= args->logits.dim[1], "%s: %lld valid of %lld columns", op,
                 (long long)args->valid, (long long)args->logits.dim[1]);
     return DTX_OK;
 }
 
+enum dtx_status dtx_xent_max_check(struct dtx_ctx *ctx, const struct dtx_xent_max_args *args)
+{
+    return check_logits(ctx, "xent_max", args);
+}
+
 enum dtx_status dtx_xent_sum_check(struct dtx_ctx *ctx, const struct dtx_xent_sum_args *args)
 {
     const char *op = "xent_sum";
-    enum dtx_dtype master = args->logits.dtype;
-    EXPECT_MASTER(logits);
-    EXPECT(logits, master, ANY, ANY);
-    int64_t n = args->logits.dim[0];
-    EXPECT(max, master, n);
-    EXPECT(targets, DTX_I32, n);
-    EXPECT(sums, master, n, 2);
-    EXPECT_TRUE(args->valid >= 0 && args->valid <= args->logits.dim[1], "%s: %lld valid of %lld columns", op,
-                (long long)args->valid, (long long)args->logits.dim[1]);
+    struct dtx_xent_max_args common = {args->logits, args->max, args->valid};
+    DTX_TRY(ctx, check_logits(ctx, op, &common));
+    EXPECT(targets, DTX_I32, args->logits.dim[0]);
+    EXPECT(sums, args->logits.dtype, args->logits.dim[0], 2);
     return DTX_OK;
 }
 
 enum dtx_status dtx_xent_bwd_check(struct dtx_ctx *ctx, const struct dtx_xent_bwd_args *args)
 {
     const char *op = "xent_bwd";
+    struct dtx_xent_max_args common = {args->logits, args->max, args->valid};
+    DTX_TRY(ctx, check_logits(ctx, op, &common));
     enum dtx_dtype master = args->logits.dtype;
-    EXPECT_MASTER(logits);
-    EXPECT(logits, master, ANY, ANY);
     int64_t n = args->logits.dim[0], columns = args->logits.dim[1];
-    EXPECT(max, master, n);
     EXPECT(targets, DTX_I32, n);
     EXPECT(sums, master, n, 2);
     EXPECT(scale, master, 1);
     EXPECT(loss, DTX_F64, n);
     if (args->dlogits.data)
         EXPECT_EITHER(dlogits, master, master == DTX_F64 ? DTX_F64 : DTX_BF16, n, columns);
-    EXPECT_TRUE(args->valid >= 0 && args->valid <= columns, "%s: %lld valid of %lld columns", op,
-                (long long)args->valid, (long long)columns);
     return DTX_OK;
 }
 

@@ -1,18 +1,21 @@
 #!/usr/bin/env bash
-# Installs the Debian packages that dtx needs: launch/packages.sh [build|tests]…   (default: build)
-# As root or through sudo. When all are there it only says so and costs nothing.
+# Installs the Debian packages that dtx needs: launch/packages.sh [build|tests|cluster]…   (default: build)
+# As root or through sudo. When all are there it only says so and costs nothing. cluster: Slurm, for tests that start one
+# of their own; no daemon is started here (on a machine with systemd munge.service would start with the next boot).
 set -euo pipefail
 
 packages_build="gcc libc6-dev cmake ninja-build pkg-config libopenmpi-dev openmpi-bin libhdf5-dev hdf5-tools libdnnl-dev
     libyaml-dev libjansson-dev libpcre2-dev libzstd-dev zlib1g-dev libxxhash-dev gnuplot-nox"
 packages_tests="$packages_build libcmocka-dev clang-format"
+packages_cluster="slurmctld slurmd slurm-client munge iproute2 procps"
 
 wanted=""
 for set in "${@:-build}"; do
     case $set in
     build) wanted+=" $packages_build" ;;
     tests) wanted+=" $packages_tests" ;;
-    *) echo "usage: launch/packages.sh [build|tests]…" >&2; exit 78 ;;
+    cluster) wanted+=" $packages_cluster" ;;
+    *) echo "usage: launch/packages.sh [build|tests|cluster]…" >&2; exit 78 ;;
     esac
 done
 
@@ -36,8 +39,16 @@ if [ "$(id -u)" -ne 0 ]; then
     as_root=(sudo)
 fi
 
+# Daemons are not started: the system's own policy decides, and where there is none, this one while packages are installed.
 log=$(mktemp)
-trap 'rm -f "$log"' EXIT
+policy=/usr/sbin/policy-rc.d
+if [ -e "$policy" ]; then
+    trap 'rm -f "$log"' EXIT
+else
+    trap '"${as_root[@]}" rm -f "$policy"; rm -f "$log"' EXIT
+    trap 'exit 143' TERM INT HUP
+    "${as_root[@]}" sh -c "printf '#!/bin/sh\nexit 101\n' >$policy && chmod 755 $policy"
+fi
 run_apt() { "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -y -q "$@" >"$log" 2>&1; }
 
 echo "packages: installing ${#missing[@]}: ${missing[*]}"

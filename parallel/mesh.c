@@ -107,19 +107,23 @@ static enum dtx_status make_comms(struct dtx_ctx *ctx, struct dtx_mesh *m)
     return dtx_comm_split(m->axis[DTX_AXIS_PP], end, pp, "tied", &m->tied);
 }
 
+void dtx_mesh_place(const int size[DTX_AXES], int world_rank, int place[DTX_AXES])
+{
+    place[DTX_AXIS_TP] = world_rank % size[DTX_AXIS_TP];
+    place[DTX_AXIS_DP] = world_rank / size[DTX_AXIS_TP] % size[DTX_AXIS_DP];
+    place[DTX_AXIS_PP] = world_rank / size[DTX_AXIS_TP] / size[DTX_AXIS_DP];
+    if (DTX_MUTANT(mesh_axes_swapped)) {
+        place[DTX_AXIS_DP] = world_rank % size[DTX_AXIS_DP];
+        place[DTX_AXIS_TP] = world_rank / size[DTX_AXIS_DP] % size[DTX_AXIS_TP];
+    }
+}
+
 enum dtx_status dtx_mesh_create(struct dtx_ctx *ctx, struct dtx_comm *world, const int size[DTX_AXES],
                                 struct dtx_mesh *out)
 {
     DTX_TRY(ctx, check_sizes(ctx, world->size, size));
     struct dtx_mesh m = {.size = {size[0], size[1], size[2]}, .world = world};
-    int r = world->rank;
-    m.rank[DTX_AXIS_TP] = r % size[DTX_AXIS_TP];
-    m.rank[DTX_AXIS_DP] = r / size[DTX_AXIS_TP] % size[DTX_AXIS_DP];
-    m.rank[DTX_AXIS_PP] = r / size[DTX_AXIS_TP] / size[DTX_AXIS_DP];
-    if (DTX_MUTANT(mesh_axes_swapped)) {
-        m.rank[DTX_AXIS_DP] = r % size[DTX_AXIS_DP];
-        m.rank[DTX_AXIS_TP] = r / size[DTX_AXIS_DP] % size[DTX_AXIS_TP];
-    }
+    dtx_mesh_place(size, world->rank, m.rank);
     enum dtx_status status = make_comms(ctx, &m);
     if (status != DTX_OK) {
         dtx_mesh_free(&m);

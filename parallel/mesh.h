@@ -27,6 +27,8 @@ struct dtx_mesh {
 enum dtx_status dtx_mesh_create(struct dtx_ctx *ctx, struct dtx_comm *world, const int size[DTX_AXES],
                                 struct dtx_mesh *out);
 void dtx_mesh_free(struct dtx_mesh *mesh);
+/* Where a rank of the world stands. */
+void dtx_mesh_place(const int size[DTX_AXES], int world_rank, int place[DTX_AXES]);
 static inline bool dtx_mesh_first_stage(const struct dtx_mesh *m)
 {
     return m->rank[DTX_AXIS_PP] == 0;

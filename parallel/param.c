@@ -208,7 +208,7 @@ enum dtx_status dtx_params_allocate(struct dtx_params *p, struct dtx_backend *ba
     return DTX_OK;
 }
 
-/* Whole-array values of one box, in the local array `values` (doubles). */
+/* Whole-array values of one box, in the rows `values` (doubles) that it has its local offsets in. */
 static void fill_box(const struct dtx_param *item, const struct dtx_box *box, uint64_t key, double *values)
 {
     const struct dtx_param_row *row = &item->row;
@@ -226,24 +226,29 @@ static void fill_box(const struct dtx_param *item, const struct dtx_box *box, ui
         }
 }
 
+/* Only of this data rank's part: with ZeRO the others make theirs. */
 static enum dtx_status init_item(struct dtx_params *p, struct dtx_queue *queue, struct dtx_param *item, uint64_t seed,
                                  double *values)
 {
     const struct dtx_mesh *mesh = p->mesh;
     struct dtx_box boxes[DTX_MAX_BOXES];
-    int n = dtx_shard_boxes(&item->row.place, item->row.ndim, item->row.shape, item->row.padded,
-                            mesh->rank[DTX_AXIS_TP], mesh->size[DTX_AXIS_TP], boxes);
-    memset(values, 0, (size_t)item->count * sizeof *values);
+    struct dtx_shard_rows rows;
+    int n = dtx_shard_range_boxes(&item->row.place, item->row.ndim, item->row.shape, item->row.padded,
+                                  mesh->rank[DTX_AXIS_TP], mesh->size[DTX_AXIS_TP], item->part_first, item->part_count,
+                                  &rows, boxes);
+    int64_t count = rows.skip + item->part_count;
+    memset(values, 0, (size_t)count * sizeof *values);
     uint64_t key = dtx_rng_key(seed, item->row.name);
     for (int i = 0; i < n; i++)
         fill_box(item, &boxes[i], key, values);
     if (item->master.dtype == DTX_F32)
-        for (int64_t i = 0; i < item->count; i++) { /* in place: float i never lies behind double i */
+        for (int64_t i = 0; i < count; i++) { /* in place: float i never lies behind double i */
             float narrow = (float)values[i];
             memcpy((char *)values + (size_t)i * sizeof narrow, &narrow, sizeof narrow);
         }
     return dtx_tensor_set(queue, &item->master,
-                          (char *)values + item->part_first * (int64_t)dtx_dtype_bytes(item->master.dtype));
+                          (char *)values + (DTX_MUTANT(init_part_shifted) ? 0 : rows.skip) *
+                                               (int64_t)dtx_dtype_bytes(item->master.dtype));
 }
 
 enum dtx_status dtx_params_init(struct dtx_params *p, struct dtx_queue *queue, uint64_t seed)

@@ -23,9 +23,11 @@ cp /etc/resolv.conf /etc/hosts "$root/etc/"
 git clone -q . "$root/dtx"
 echo "bare: commit $(git rev-parse --short HEAD), $(nproc) cores"
 
-# The mounts live in a mount namespace of their own and end with it.
+# The mounts live in a mount namespace of their own and end with it. The root is a mount too: without, tests could not
+# make namespaces inside.
 inside() {
     unshare --mount --fork bash -c 'set -e
+        mount --bind "$0" "$0"
         mount --rbind /proc "$0/proc"; mount --rbind /sys "$0/sys"; mount --rbind /dev "$0/dev"
         exec chroot "$0" env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root TERM=dumb bash -c "cd /dtx && exec $1"' \
         "$root" "$1"

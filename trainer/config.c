@@ -200,21 +200,40 @@ static int64_t greatest_divisor(int64_t a, int64_t b)
     return b == 0 ? a : greatest_divisor(b, a % b);
 }
 
+/* "tp 1 × pp 1 × dp 4, …": meshes of the ranks started that the model and the batch allow. */
+static void fitting_meshes(const struct dtx_model_config *m, int64_t batch, int world, char *text, size_t bytes)
+{
+    size_t used = 0;
+    snprintf(text, bytes, "none with this model and train.batch");
+    for (int64_t tp = 1; tp <= m->kv_heads && tp <= world; tp++)
+        for (int64_t pp = 1; pp <= m->layers && tp * pp <= world; pp++) {
+            if (m->heads % tp || m->kv_heads % tp || world % (tp * pp) || batch % (world / (tp * pp)))
+                continue;
+            if (used + 64 > bytes) {
+                snprintf(text + used, bytes - used, ", …");
+                return;
+            }
+            used += (size_t)snprintf(text + used, bytes - used, "%stp %lld × pp %lld × dp %lld", used ? ", " : "",
+                                     (long long)tp, (long long)pp, (long long)(world / (tp * pp)));
+        }
+}
+
 static void read_mesh(struct dtx_opt *opt, int world, struct dtx_engine_config *c)
 {
     const struct dtx_model_config *m = &c->model;
     int64_t tp = dtx_opt_int(opt, "parallel.tp"), pp = dtx_opt_int(opt, "parallel.pp");
     int64_t dp = dtx_opt_int(opt, "parallel.dp");
-    char fits[128];
+    char fits[320];
     if (dp == 0)
         dp = world > 0 && world % (tp * pp) == 0 ? world / (tp * pp) : 1;
-    if (world > 0 && tp * pp * dp != world)
-        dtx_opt_fault(
-            opt,
-            "parallel: tp %lld × pp %lld × dp %lld = %lld ranks, but %d were started; start %lld, or choose sizes "
-            "whose product is %d",
-            (long long)tp, (long long)pp, (long long)dp, (long long)(tp * pp * dp), world, (long long)(tp * pp * dp),
-            world);
+    if (world > 0 && tp * pp * dp != world) {
+        fitting_meshes(m, dtx_opt_int(opt, "train.batch"), world, fits, sizeof fits);
+        dtx_opt_fault(opt,
+                      "parallel: tp %lld × pp %lld × dp %lld = %lld ranks, but %d were started; start %lld, or what "
+                      "fits %d: %s",
+                      (long long)tp, (long long)pp, (long long)dp, (long long)(tp * pp * dp), world,
+                      (long long)(tp * pp * dp), world, fits);
+    }
     if (m->heads % tp || m->kv_heads % tp) {
         common_divisors(m->heads, m->kv_heads, fits, sizeof fits);
         dtx_opt_fault(opt, "parallel.tp %lld does not divide %lld heads and %lld key/value heads; what fits: %s",

@@ -1,5 +1,6 @@
 #include "trainer/estimate.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "kernels/base/mem.h"
@@ -11,6 +12,15 @@ size_t dtx_memory_total(const struct dtx_memory *m)
 {
     return m->weights + m->gradients + m->masters + m->states + m->activations + m->kept + m->work + m->shared +
            m->pipe + m->batch;
+}
+
+void dtx_memory_text(const struct dtx_memory *m, char text[DTX_MEMORY_TEXT])
+{
+    const double gib = 1073741824.0;
+    snprintf(text, DTX_MEMORY_TEXT,
+             "weights %.1f, gradients %.1f, masters and states %.1f, activations %.1f, other %.1f",
+             (double)m->weights / gib, (double)m->gradients / gib, (double)(m->masters + m->states) / gib,
+             (double)(m->activations + m->kept) / gib, (double)(m->work + m->shared + m->pipe + m->batch) / gib);
 }
 
 /* One rank of the mesh, its rows and layers. */

@@ -31,6 +31,9 @@ struct dtx_estimate {
 };
 
 size_t dtx_memory_total(const struct dtx_memory *memory);
+enum { DTX_MEMORY_TEXT = 160 };
+/* "weights 1.2, gradients 2.4, masters and states 7.1, activations 3.0, other 0.2": GiB. */
+void dtx_memory_text(const struct dtx_memory *memory, char text[DTX_MEMORY_TEXT]);
 /* rank: the rank's coordinates in config->mesh. queue: of a backend whose operations say what workspace they need. */
 enum dtx_status dtx_estimate_rank(struct dtx_ctx *ctx, const struct dtx_engine_config *config, struct dtx_queue *queue,
                                   const int rank[DTX_AXES], struct dtx_estimate *out);

@@ -35,7 +35,8 @@ enum dtx_status dtx_heldout_open(struct dtx_session *s, struct dtx_heldout **out
                                            .use_heldout = true,
                                            .vocab = s->config.model.vocab,
                                            .separator = (int32_t)dtx_opt_int(s->opt, "data.separator"),
-                                           .doc_reset = dtx_opt_bool(s->opt, "data.doc_reset")};
+                                           .doc_reset = dtx_opt_bool(s->opt, "data.doc_reset"),
+                                           .trusted = s->world->rank != 0};
         status = dtx_stream_open(s->ctx, &config, &h->stream);
     }
     if (status != DTX_OK) {

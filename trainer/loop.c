@@ -90,7 +90,8 @@ static enum dtx_status open_data(struct loop *l)
                                        .heldout = dtx_opt_real(s->opt, "data.heldout"),
                                        .vocab = s->config.model.vocab,
                                        .separator = (int32_t)dtx_opt_int(s->opt, "data.separator"),
-                                       .doc_reset = dtx_opt_bool(s->opt, "data.doc_reset")};
+                                       .doc_reset = dtx_opt_bool(s->opt, "data.doc_reset"),
+                                       .trusted = !root(l)};
     struct dtx_loader_config loader = {.first_sample = s->resumed ? s->meta.samples : 0,
                                        .global_batch = b->global_batch,
                                        .dp_rank = mesh->rank[DTX_AXIS_DP],
@@ -190,10 +191,17 @@ static void describe(const struct loop *l)
     describe_memory(l);
     if (l->peak > 0)
         dtx_log(l->ctx, DTX_LOG_INFO, "measured peak of all ranks: %sFLOP/s", peak);
-    if (l->s->resumed)
-        dtx_log(l->ctx, DTX_LOG_INFO, "resumed from %s at step %lld", l->s->source, (long long)l->step);
     if (l->s->initialized)
         dtx_log(l->ctx, DTX_LOG_INFO, "a new run from the weights of %s", l->s->source);
+    if (!l->s->resumed)
+        return;
+    const int *was = l->s->meta.mesh;
+    bool same = was[0] == c->mesh[DTX_AXIS_TP] && was[1] == c->mesh[DTX_AXIS_DP] && was[2] == c->mesh[DTX_AXIS_PP];
+    dtx_log(l->ctx, DTX_LOG_INFO, "resumed from %s at step %lld", l->s->source, (long long)l->step);
+    if (!same)
+        dtx_log(l->ctx, DTX_LOG_INFO,
+                "the checkpoint is of tp %d × pp %d × dp %d; this run goes on with the mesh above", was[0], was[2],
+                was[1]);
 }
 
 static enum dtx_status open_loop(struct loop *l)
@@ -207,8 +215,11 @@ static enum dtx_status open_loop(struct loop *l)
         l->best_heldout = s->meta.best_heldout;
     }
     DTX_TRY(l->ctx, dtx_comm_agree(s->world, open_data(l)));
+    dtx_start_mark(&s->start, "data");
     DTX_TRY(l->ctx, dtx_comm_agree(s->world, root(l) ? open_run_folder(l) : DTX_OK));
+    dtx_start_mark(&s->start, "run folder");
     DTX_TRY(l->ctx, measure_ranks(l));
+    dtx_start_mark(&s->start, "peak");
     if (root(l))
         describe(l);
     return DTX_OK;
@@ -366,6 +377,14 @@ static enum dtx_status evaluate(struct loop *l, double *heldout)
     return DTX_OK;
 }
 
+/* After the first step of this call. */
+static void tell_start(struct loop *l)
+{
+    dtx_start_mark(&l->s->start, "first step");
+    if (root(l))
+        dtx_start_log(&l->s->start, l->ctx);
+}
+
 static enum dtx_status one_step(struct loop *l)
 {
     struct dtx_batch data;
@@ -377,6 +396,8 @@ static enum dtx_status one_step(struct loop *l)
     int64_t update = l->step - (DTX_MUTANT(adam_step_restarts) ? l->s->meta.step : 0);
     DTX_TRY(l->ctx, dtx_engine_step(l->s->engine, &batch, update, dtx_lr_at(&l->lr, l->step), &result));
     double seconds = dtx_clock_now() - start;
+    if (l->step == l->s->meta.step + 1)
+        tell_start(l);
     l->tokens_seen += result.targets;
     l->skipped_in_a_row = result.skipped ? l->skipped_in_a_row + 1 : 0;
     if (l->skipped_in_a_row >= MAX_SKIPPED)
@@ -422,7 +443,10 @@ enum dtx_status dtx_loop_run(struct dtx_session *session)
                 "stopped by %s at step %lld of %lld; everything is saved: continue with --resume latest",
                 dtx_stop_name(l.stop_signal), (long long)l.step, (long long)l.steps);
     }
-    if (root(&l) && (l.metrics || session->resumed)) { /* without metrics the folder may be another run's */
+    /* A folder that this run did not open may be another one's. */
+    if (root(&l) &&
+        (l.folder.locks[0] > 0 ||
+         (session->resumed && dtx_run_folder_idle(session->run_dir, session->checkpoint_dir, session->resumed_from)))) {
         const char *state = status == DTX_E_REQUEUE ? "requeue"
                             : status != DTX_OK      ? "failed"
                             : l.step < l.steps      ? "paused"

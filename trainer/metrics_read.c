@@ -29,7 +29,7 @@ static enum dtx_status reader_open(struct dtx_ctx *ctx, const char *path, struct
     *r = (struct reader){.path = path};
     r->file = fopen(path, "re");
     if (!r->file)
-        return dtx_fail(ctx, DTX_E_IO, "%s: cannot open: %s", path, strerror(errno));
+        return dtx_fail(ctx, dtx_status_of_path(errno), "%s: cannot open: %s", path, strerror(errno));
     return DTX_OK;
 }
 

@@ -11,6 +11,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "kernels/base/mutant.h"
+
 /* With everything above it; it must be writable, so that a run does not find out when it first saves. */
 static enum dtx_status make_folder(struct dtx_ctx *ctx, const char *key, const char *path)
 {
@@ -22,14 +24,15 @@ static enum dtx_status make_folder(struct dtx_ctx *ctx, const char *key, const c
         char end = *p;
         *p = '\0';
         if (mkdir(part, 0777) != 0 && errno != EEXIST)
-            return dtx_fail(ctx, DTX_E_IO, "%s: cannot make the folder %s: %s", key, part, strerror(errno));
+            return dtx_fail(ctx, dtx_status_of_path(errno), "%s: cannot make the folder %s: %s", key, part,
+                            strerror(errno));
         if (end == '\0')
             break;
         *p = end;
     }
     struct stat existing;
     if (stat(path, &existing) != 0 || !S_ISDIR(existing.st_mode) || access(path, W_OK | X_OK) != 0)
-        return dtx_fail(ctx, DTX_E_IO, "%s: %s is no folder that this user may write to", key, path);
+        return dtx_fail(ctx, DTX_E_CONFIG, "%s: %s is no folder that this user may write to", key, path);
     return DTX_OK;
 }
 
@@ -40,7 +43,7 @@ static enum dtx_status lock_folder(struct dtx_ctx *ctx, const char *key, const c
     snprintf(name, sizeof name, "%s/.lock", path);
     int fd = open(name, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
     if (fd < 0)
-        return dtx_fail(ctx, DTX_E_IO, "%s: cannot make %s: %s", key, name, strerror(errno));
+        return dtx_fail(ctx, dtx_status_of_path(errno), "%s: cannot make %s: %s", key, name, strerror(errno));
     if (flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
         ssize_t n = pread(fd, holder, sizeof holder - 1, 0);
         close(fd);
@@ -123,6 +126,18 @@ enum dtx_status dtx_run_folder_open(struct dtx_ctx *ctx, const char *run_dir, co
     }
     *out = folder;
     return DTX_OK;
+}
+
+bool dtx_run_folder_idle(const char *run_dir, const char *checkpoint_dir, const char *resumed_from)
+{
+    char name[PATH_MAX];
+    snprintf(name, sizeof name, "%s/.lock", run_dir);
+    int fd = open(name, O_RDONLY | O_CLOEXEC);
+    bool busy = fd >= 0 && flock(fd, LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+    if (fd >= 0)
+        close(fd);
+    return DTX_MUTANT(status_of_others_written) ||
+           (!busy && (!resumed_from || own_checkpoint(checkpoint_dir, resumed_from)));
 }
 
 void dtx_run_folder_close(struct dtx_run_folder *folder)

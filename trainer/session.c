@@ -6,9 +6,11 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "kernels/base/hash.h"
 #include "kernels/base/host.h"
 #include "kernels/base/mem.h"
 #include "kernels/base/mutant.h"
+#include "trainer/memory_check.h"
 #include "trainer/state.h"
 
 extern char **environ;
@@ -142,6 +144,20 @@ static void forget_mesh(struct dtx_session *s, const struct dtx_session_command 
     dtx_opt_set(s->opt, "train.batch", command->one_rank ? "1" : batch, DTX_OPT_STORED, "eval");
 }
 
+/* Rank 0: what the user did not ask for follows the number of ranks and what they asked for. dp is what the other axes
+ * leave; another pipeline than the checkpoint's begins with one chunk a stage and the even layout. */
+static void adapt_mesh(struct dtx_session *s)
+{
+    if (!DTX_MUTANT(mesh_of_checkpoint_kept) && !dtx_opt_is_given(s->opt, "parallel.dp"))
+        dtx_opt_set(s->opt, "parallel.dp", "0", DTX_OPT_STORED, s->source);
+    if (dtx_opt_int(s->opt, "parallel.pp") == s->meta.mesh[2])
+        return;
+    if (!dtx_opt_is_given(s->opt, "parallel.chunks"))
+        dtx_opt_set(s->opt, "parallel.chunks", "1", DTX_OPT_STORED, s->source);
+    if (!dtx_opt_is_given(s->opt, "parallel.layout"))
+        dtx_opt_set(s->opt, "parallel.layout", "", DTX_OPT_STORED, s->source);
+}
+
 /* The checkpoint's own options, `stored`, below the user's; what may not change must not differ. Of weights that begin
  * a run only what describes the model counts. */
 static enum dtx_status adopt_stored(struct dtx_session *s, const struct dtx_session_command *command,
@@ -152,6 +168,8 @@ static enum dtx_status adopt_stored(struct dtx_session *s, const struct dtx_sess
     DTX_TRY(s->ctx, dtx_opt_load_text(s->ctx, stored, s->meta.config, s->source, DTX_OPT_STORED));
     DTX_TRY(s->ctx, dtx_opt_check(s->ctx, stored));
     dtx_opt_adopt(s->opt, stored, s->initialized ? "model." : "", s->source);
+    if (s->resumed && !command->needs_checkpoint)
+        adapt_mesh(s);
     if (command->needs_checkpoint) {
         forget_mesh(s, command);
         /* nothing is trained: any part of any text may be held out */
@@ -244,49 +262,43 @@ static enum dtx_status resolve_options(struct dtx_session *s, const struct dtx_s
     return share_options(s, command);
 }
 
-/* cpu.threads, or what this rank may use beside the others of its node. */
-static enum dtx_status choose_threads(struct dtx_session *s, int *threads)
+/* Threads: cpu.threads, or what this rank may use beside the others of its node. The instruction set: the lowest among
+ * the ranks, so that all compute alike. */
+static enum dtx_status choose_processor(struct dtx_session *s, int *threads, int *isa)
 {
+    struct rank {
+        uint64_t host; /* hash of its name: 10^4 ranks send 16 bytes each */
+        int64_t isa;
+    } mine = {dtx_hash_text(s->ctx->host, 0), dtx_isa_detect()}, *all;
     struct dtx_host host;
-    dtx_host_read("", &host);
     int64_t wanted = dtx_opt_int(s->opt, "cpu.threads");
-    int here = 0;
-    void *names;
-    DTX_TRY(s->ctx, dtx_mem_alloc(s->ctx, s->world->size, sizeof s->ctx->host, &names));
-    enum dtx_status status = dtx_comm_gather_bytes(s->world, s->ctx->host, sizeof s->ctx->host, names);
-    for (int r = 0; r < s->world->size; r++)
-        here += strncmp((char *)names + (size_t)r * sizeof s->ctx->host, s->ctx->host, sizeof s->ctx->host) == 0;
-    dtx_mem_free(names);
+    int limit, here = 0;
+    void *memory;
+    if (dtx_isa_parse(dtx_opt_text(s->opt, "cpu.isa"), &limit) && limit < mine.isa)
+        mine.isa = limit;
+    DTX_TRY(s->ctx, dtx_mem_alloc(s->ctx, s->world->size, sizeof mine, &memory));
+    all = memory;
+    enum dtx_status status = dtx_comm_gather_bytes(s->world, &mine, sizeof mine, all);
+    *isa = (int)mine.isa;
+    for (int r = 0; r < s->world->size && status == DTX_OK; r++) {
+        here += all[r].host == mine.host;
+        *isa = (int)dtx_min64(*isa, all[r].isa);
+    }
+    dtx_mem_free(memory);
     DTX_TRY(s->ctx, status);
+    dtx_host_read("", &host);
     *threads = wanted > 0 ? (int)wanted : dtx_host_threads(&host, here);
     return DTX_OK;
-}
-
-/* The lowest instruction set among the ranks, so that all compute alike. */
-static enum dtx_status choose_isa(struct dtx_session *s, int *isa)
-{
-    int mine = dtx_isa_detect(), wanted;
-    if (dtx_isa_parse(dtx_opt_text(s->opt, "cpu.isa"), &wanted) && wanted < mine)
-        mine = wanted;
-    void *all;
-    DTX_TRY(s->ctx, dtx_mem_alloc(s->ctx, s->world->size, sizeof mine, &all));
-    enum dtx_status status = dtx_comm_gather_bytes(s->world, &mine, sizeof mine, all);
-    *isa = mine;
-    for (int r = 0; r < s->world->size && status == DTX_OK; r++)
-        if (((int *)all)[r] < *isa)
-            *isa = ((int *)all)[r];
-    dtx_mem_free(all);
-    return status;
 }
 
 static enum dtx_status open_engine(struct dtx_session *s)
 {
     int threads, isa;
-    DTX_TRY(s->ctx, choose_threads(s, &threads));
-    DTX_TRY(s->ctx, choose_isa(s, &isa));
+    DTX_TRY(s->ctx, choose_processor(s, &threads, &isa));
     dtx_isa_limit_libraries(s->ctx, isa);
     enum dtx_status status = dtx_backend_open(s->ctx, dtx_opt_text(s->opt, "device"), threads, isa, &s->backend);
     DTX_TRY(s->ctx, dtx_comm_agree(s->world, status));
+    DTX_TRY(s->ctx, dtx_memory_check(s->world, &s->config, s->backend));
     DTX_TRY(s->ctx, dtx_engine_create(s->ctx, &s->config, s->world, s->backend, &s->engine));
     if (s->resumed && !s->meta.origin[0] && strcmp(s->meta.isa, dtx_isa_name(isa)) != 0 && s->world->rank == 0)
         dtx_log(s->ctx, DTX_LOG_WARN,
@@ -301,14 +313,20 @@ enum dtx_status dtx_session_open(struct dtx_ctx *ctx, const struct dtx_session_c
     memset(s, 0, sizeof *s);
     s->ctx = ctx;
     *done = false;
+    dtx_start_begin(&s->start);
     DTX_TRY(ctx, dtx_comm_open_world(ctx, &s->world));
+    dtx_start_mark(&s->start, "MPI");
     DTX_TRY(ctx, resolve_options(s, command, argc, argv, done));
+    dtx_start_mark(&s->start, "options");
     if (*done)
         return DTX_OK;
     DTX_TRY(ctx, open_engine(s));
-    bool weights_alone = command->needs_checkpoint || s->initialized;
-    if (s->resumed || s->initialized)
+    dtx_start_mark(&s->start, "model");
+    if (s->resumed || s->initialized) {
+        bool weights_alone = command->needs_checkpoint || s->initialized;
         DTX_TRY(ctx, dtx_comm_agree(s->world, dtx_state_load(s->engine, s->source, weights_alone)));
+        dtx_start_mark(&s->start, "checkpoint");
+    }
     return DTX_OK;
 }
 

@@ -7,6 +7,7 @@
 
 #include "checkpoints/ckpt.h"
 #include "trainer/engine.h"
+#include "trainer/start.h"
 
 enum { DTX_PATH = 4096 };
 
@@ -31,6 +32,7 @@ struct dtx_session {
     bool resumed, initialized; /* all of a checkpoint's state is continued; its weights alone begin a new run */
     struct dtx_ckpt_meta meta; /* of that checkpoint, its folder in `source`; unset without one */
     char source[DTX_PATH];
+    struct dtx_start start; /* marked up to the checkpoint */
 };
 
 /* Loads what the option `preset` (a TEXT of opt's tables) names, if anything: a shipped configuration or a path. */

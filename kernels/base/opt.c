@@ -232,6 +232,11 @@ bool dtx_opt_is_set(const struct dtx_opt *opt, const char *key)
     return value_of(opt, key, true, dtx_opt_find(opt, key))->source != DTX_OPT_DEFAULT;
 }
 
+bool dtx_opt_is_given(const struct dtx_opt *opt, const char *key)
+{
+    return value_of(opt, key, true, dtx_opt_find(opt, key))->source > DTX_OPT_STORED;
+}
+
 void dtx_opt_adopt(struct dtx_opt *opt, const struct dtx_opt *stored, const char *prefix, const char *stored_name)
 {
     for (int i = 0; i < stored->n_values; i++)

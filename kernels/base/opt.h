@@ -66,6 +66,8 @@ double dtx_opt_real(const struct dtx_opt *opt, const char *key);
 bool dtx_opt_bool(const struct dtx_opt *opt, const char *key);
 const char *dtx_opt_text(const struct dtx_opt *opt, const char *key); /* TEXT and CHOICE; owned by opt */
 bool dtx_opt_is_set(const struct dtx_opt *opt, const char *key);      /* by anything but the default */
+/* By the user: flag, variable, file or preset; not by the default or a checkpoint. */
+bool dtx_opt_is_given(const struct dtx_opt *opt, const char *key);
 /* Sets one value by code; a wrong value becomes a fault. */
 void dtx_opt_set(struct dtx_opt *opt, const char *key, const char *value, enum dtx_opt_source source, const char *name);
 

@@ -1,5 +1,6 @@
 #include "kernels/base/status.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -84,12 +85,23 @@ int dtx_status_exit_code(enum dtx_status status)
     case DTX_OK:
         return 0;
     case DTX_E_CONFIG:
+    case DTX_E_FORMAT:
+    case DTX_E_UNSUPPORTED:
         return 78;
     case DTX_E_REQUEUE:
         return 75;
     default:
         return 1;
     }
+}
+
+enum dtx_status dtx_status_of_path(int cause)
+{
+    static const int wrong[] = {ENOENT, ENOTDIR, EISDIR, EACCES, EPERM, EROFS, ELOOP, ENAMETOOLONG};
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
+        if (cause == wrong[i])
+            return DTX_E_CONFIG;
+    return DTX_E_IO;
 }
 
 void dtx_log(const struct dtx_ctx *ctx, enum dtx_log_level level, const char *format, ...)

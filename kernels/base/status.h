@@ -20,10 +20,10 @@ enum dtx_status {
     DTX_OK = 0,
     DTX_E_CONFIG,      /* the configuration or command line must be changed: exit code 78 */
     DTX_E_IO,          /* the operating system refused a file operation */
-    DTX_E_FORMAT,      /* a file is not what it should be */
+    DTX_E_FORMAT,      /* a file is not what it should be: exit code 78 */
     DTX_E_MEMORY,      /* an allocation failed */
     DTX_E_RANGE,       /* a value or shape is outside what the function accepts */
-    DTX_E_UNSUPPORTED, /* this backend, library or build cannot do it */
+    DTX_E_UNSUPPORTED, /* this backend, library or build cannot do it: exit code 78 */
     DTX_E_LIBRARY,     /* an external library failed */
     DTX_E_NUMERIC,     /* NaN or Inf where none may be */
     DTX_E_PEER,        /* another rank failed; its own report names the cause */
@@ -91,8 +91,12 @@ void dtx_error_print(const struct dtx_ctx *ctx);
     } while (0)
 
 const char *dtx_status_name(enum dtx_status status);
-/* 0 done, 75 requeue me, 78 fix the configuration, 1 everything else. */
+/* 0 done, 75 requeue me, 78 fix the configuration or the file it names (trying again would not help), 1 everything
+ * else. */
 int dtx_status_exit_code(enum dtx_status status);
+/* The status of an error number about a path that the user gave: DTX_E_CONFIG where the path is wrong (nothing there,
+ * no permission, not a folder, …), else DTX_E_IO. */
+enum dtx_status dtx_status_of_path(int cause);
 
 void dtx_log(const struct dtx_ctx *ctx, enum dtx_log_level level, const char *format, ...)
     __attribute__((format(printf, 3, 4)));

@@ -8,6 +8,8 @@
 
 void dtx_cpu_parallel(struct dtx_queue *queue, dtx_cpu_loop *loop, const void *args, int64_t n, int64_t grain)
 {
+    if (DTX_MUTANT(units_32))
+        n = (int32_t)n;
     int64_t pieces = dtx_div_up(n, grain);
     int threads = (int)dtx_min64(queue->backend->threads, pieces);
     if (threads <= 1) {

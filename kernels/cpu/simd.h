@@ -197,7 +197,19 @@ INLINE double sum_f64(vec_f64 v)
     return s[0];
 }
 
-/* eˣ within about 1 ulp: x = n·ln 2 + r, polynomial in r (Cephes expf), n into the exponent. Below −87.3 the result is
+/* eʳ for |r| ≤ ln 2 / 2 (Cephes expf). */
+INLINE vec_f32 exp_small_f32(vec_f32 r)
+{
+    vec_f32 p = splat_f32(1.9875691500e-4f);
+    p = p * r + 1.3981999507e-3f;
+    p = p * r + 8.3334519073e-3f;
+    p = p * r + 4.1665795894e-2f;
+    p = p * r + 1.6666665459e-1f;
+    p = p * r + 5.0000001201e-1f;
+    return p * (r * r) + r + 1.0f;
+}
+
+/* eˣ within about 1 ulp: x = n·ln 2 + r, exp_small, n into the exponent. Below −87.3 the result is
  * 0 (so also for −inf), above 88.7 inf; NaN stays. */
 INLINE vec_f32 exp_f32(vec_f32 x)
 {
@@ -207,13 +219,7 @@ INLINE vec_f32 exp_f32(vec_f32 x)
     vec_f32 t = y * 1.44269504088896341f + magic, n = t - magic;
     vec_f32 r = y - n * 0.693359375f;
     r = r - n * -2.12194440e-4f;
-    vec_f32 p = splat_f32(1.9875691500e-4f);
-    p = p * r + 1.3981999507e-3f;
-    p = p * r + 8.3334519073e-3f;
-    p = p * r + 4.1665795894e-2f;
-    p = p * r + 1.6666665459e-1f;
-    p = p * r + 5.0000001201e-1f;
-    p = p * (r * r) + r + 1.0f;
+    vec_f32 p = exp_small_f32(r);
     /* 2¹²⁸ does not exist: the exponent is added in two halves. */
     int_f32 whole = (int_f32)t - (int_f32)magic, half = whole >> 1;
     vec_f32 e = p * (vec_f32)((half + 127) << 23) * (vec_f32)((whole - half + 127) << 23);
@@ -235,13 +241,7 @@ INLINE vec_f32 expneg_f32(vec_f32 x)
     __m512 n = _mm512_roundscale_ps(_mm512_mul_ps(y, _mm512_set1_ps(1.44269504088896341f)), 0);
     vec_f32 r = (vec_f32)_mm512_fnmadd_ps(n, _mm512_set1_ps(0.693359375f), y);
     r = (vec_f32)_mm512_fnmadd_ps(n, _mm512_set1_ps(-2.12194440e-4f), (__m512)r);
-    vec_f32 p = splat_f32(1.9875691500e-4f);
-    p = p * r + 1.3981999507e-3f;
-    p = p * r + 8.3334519073e-3f;
-    p = p * r + 4.1665795894e-2f;
-    p = p * r + 1.6666665459e-1f;
-    p = p * r + 5.0000001201e-1f;
-    p = p * (r * r) + r + 1.0f;
+    vec_f32 p = exp_small_f32(r);
     return (vec_f32)_mm512_scalef_ps((__m512)p, n);
 #else
     return exp_f32(x);

@@ -43,6 +43,25 @@ static void print_speed(const struct speed *s, FILE *file)
         fprintf(file, " %8s\n", "");
 }
 
+/* Returns the seconds of all. */
+static double print_comms(const struct dtx_profile *p, FILE *file)
+{
+    double sum = 0;
+    for (int i = 0; i < p->n_comms; i++) {
+        const struct dtx_comm_tap_row *row = &p->comms[i];
+        char time[32], sent[32], what[64];
+        sum += row->seconds;
+        if (row->calls == 0)
+            continue;
+        dtx_report_seconds(row->seconds, time);
+        dtx_report_scaled((double)row->sent_bytes, "B", sent);
+        snprintf(what, sizeof what, "communicator, %s sent", sent);
+        fprintf(file, "%-12s %-*s %6lld %*s %5.1f %%\n", row->name, SHAPE_WIDTH, what, (long long)row->calls,
+                strstr(time, "µ") ? 10 : 9, time, 100 * row->seconds / p->seconds);
+    }
+    return sum;
+}
+
 void dtx_profile_print(const struct dtx_profile *p, FILE *file)
 {
     double known = 0;
@@ -61,9 +80,13 @@ void dtx_profile_print(const struct dtx_profile *p, FILE *file)
                 100 * row->seconds / p->seconds);
         print_speed(&s, file);
     }
+    known += print_comms(p, file);
     dtx_report_seconds(p->seconds - known, text);
-    fprintf(file, "%-12s %-*s %6s %*s %5.1f %%\n", "outside", SHAPE_WIDTH, "operations", "", strstr(text, "µ") ? 10 : 9,
-            text, 100 * (p->seconds - known) / p->seconds);
+    fprintf(file, "%-12s %-*s %6s %*s %5.1f %%\n", "outside", SHAPE_WIDTH, p->n_comms ? "of both" : "operations", "",
+            strstr(text, "µ") ? 10 : 9, text, 100 * (p->seconds - known) / p->seconds);
+    if (p->n_comms)
+        fprintf(file, "in communicators, waiting for others included: %.1f %% of the step, mean of the ranks\n",
+                100 * p->comm_share);
 }
 
 static json_t *row_json(const struct dtx_tap_row *row, const struct speed *s)
@@ -79,12 +102,17 @@ static json_t *row_json(const struct dtx_tap_row *row, const struct speed *s)
 
 json_t *dtx_profile_json(const struct dtx_profile *p)
 {
-    json_t *list = json_array();
+    json_t *list = json_array(), *comms = json_array();
     for (int i = 0; i < p->n; i++) {
         struct speed s = speed_of(p, &p->rows[i].each, p->rows[i].seconds / (double)p->rows[i].calls);
         json_array_append_new(list, row_json(&p->rows[i], &s));
     }
-    return json_pack("{s:f, s:o}", "step_seconds", p->seconds, "operations", list);
+    for (int i = 0; i < p->n_comms; i++)
+        json_array_append_new(comms, json_pack("{s:s, s:I, s:f, s:I}", "communicator", p->comms[i].name, "calls",
+                                               (json_int_t)p->comms[i].calls, "seconds", p->comms[i].seconds,
+                                               "sent_bytes", (json_int_t)p->comms[i].sent_bytes));
+    return json_pack("{s:f, s:o, s:o, s:f}", "step_seconds", p->seconds, "operations", list, "communicators", comms,
+                     "communication_share", p->comm_share);
 }
 
 void dtx_profile_print_each(const struct dtx_profile *p, FILE *file)

@@ -13,7 +13,7 @@ static const struct dtx_opt_row rows[] = {
     DTX_WORKLOAD_OPTIONS,
     {"repeats", DTX_OPT_INT, "5", "1..500", DTX_OPT_FREE, "measured steps of each variant, after one that warms up"},
     {"peak_seconds", DTX_OPT_REAL, "0.5", "0.001..60", DTX_OPT_FREE, "length of a peak measurement between steps"},
-    {"profile", DTX_OPT_BOOL, "false", NULL, DTX_OPT_FREE, "run one step more and show its time by operation"},
+    {"profile", DTX_OPT_BOOL, "false", NULL, DTX_OPT_FREE, "run one step more: its time by operation and communicator"},
     {NULL, 0, NULL, NULL, 0, NULL}};
 
 static const struct dtx_session_command command = {
@@ -175,19 +175,37 @@ static enum dtx_status write_json(struct bench *b, int argc, char **argv)
     return dtx_bench_out_write(s->ctx, &b->out, root);
 }
 
-/* One step more with a tap on this rank's operations; peaks are per rank here. */
+/* The mean over the ranks of the step's share in communicators. */
+static enum dtx_status share_communication(const struct bench *b, struct dtx_comm_tap *comms, double seconds,
+                                           double *share)
+{
+    struct dtx_comm *world = b->workload.session.world;
+    *share = dtx_comm_tap_seconds(comms) / seconds / world->size;
+    struct dtx_tensor sum = dtx_tensor_1d(share, DTX_F64, 1); /* host memory: no queue */
+    return dtx_comm_all_reduce_sum(world, NULL, &sum);
+}
+
+/* One step more with taps on this rank's operations and communicators; peaks are per rank here. */
 static enum dtx_status profile(struct bench *b, struct variant *v)
 {
     struct dtx_session *s = &b->workload.session;
     struct dtx_tap *tap;
+    struct dtx_comm_tap *comms;
     struct dtx_workload_timing t;
-    DTX_TRY(s->ctx, dtx_tap_open(s->backend, b->workload.clock, 0, NULL, &tap));
-    enum dtx_status status = dtx_workload_step(&b->workload, v->run, &t);
+    DTX_TRY(s->ctx, dtx_comm_tap_open(s->ctx, dtx_engine_mesh(v->run->engine), &comms));
+    enum dtx_status status = dtx_tap_open(s->backend, b->workload.clock, 0, NULL, &tap);
+    if (status != DTX_OK) {
+        dtx_comm_tap_close(comms);
+        return status;
+    }
+    status = dtx_workload_step(&b->workload, v->run, &t);
+    struct dtx_profile p = {.flops = dtx_yardstick_flops(b->yardstick), .bytes = dtx_yardstick_bytes(b->yardstick)};
+    if (status == DTX_OK)
+        status = share_communication(b, comms, t.seconds, &p.comm_share);
     if (status == DTX_OK) {
-        struct dtx_profile p = {.flops = dtx_yardstick_flops(b->yardstick),
-                                .bytes = dtx_yardstick_bytes(b->yardstick),
-                                .seconds = t.seconds};
+        p.seconds = t.seconds;
         p.rows = dtx_tap_rows(tap, &p.n);
+        p.comms = dtx_comm_tap_rows(comms, &p.n_comms);
         if (root(b)) {
             fprintf(dtx_bench_table(&b->out), "\n%s: one step of %.3g s by operation%s\n", v->run->name, t.seconds,
                     s->world->size > 1 ? ", rank 0" : "");
@@ -196,6 +214,7 @@ static enum dtx_status profile(struct bench *b, struct variant *v)
         }
     }
     dtx_tap_close(tap);
+    dtx_comm_tap_close(comms);
     return status;
 }
 

@@ -75,14 +75,10 @@ static void add_stage(const struct dtx_plan *plan, struct dtx_plan_row *row, con
 static void explain_memory(const struct dtx_plan *plan, struct dtx_plan_row *row)
 {
     const double gib = 1073741824.0;
-    const struct dtx_memory *m = &row->stage.memory;
-    snprintf(
-        row->reason, sizeof row->reason,
-        "stage %d needs %.1f GiB of %.1f: weights %.1f, gradients %.1f, masters and states %.1f, activations %.1f, "
-        "other %.1f, overhead %.1f",
-        row->worst, row->bytes / gib, plan->machine->memory_bytes / gib, (double)m->weights / gib,
-        (double)m->gradients / gib, (double)(m->masters + m->states) / gib, (double)(m->activations + m->kept) / gib,
-        (double)(m->work + m->shared + m->pipe + m->batch) / gib, plan->machine->overhead_bytes / gib);
+    char causes[DTX_MEMORY_TEXT];
+    dtx_memory_text(&row->stage.memory, causes);
+    snprintf(row->reason, sizeof row->reason, "stage %d needs %.1f GiB of %.1f: %s, overhead %.1f", row->worst,
+             row->bytes / gib, plan->machine->memory_bytes / gib, causes, plan->machine->overhead_bytes / gib);
 }
 
 enum dtx_status dtx_plan_judge(struct dtx_plan *plan, struct dtx_plan_row *row, const struct dtx_engine_config *config)

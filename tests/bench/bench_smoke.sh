@@ -9,11 +9,7 @@ fault() { echo "FAULT: $*"; cat "$work"/*.txt 2>/dev/null; exit 1; }
 mkdir "$work/tmp"
 export TMPDIR="$work/tmp"
 
-# value FILE KEY…: through CMake's JSON reader, so that the text must be JSON.
-value() {
-    printf 'file(READ "%s" text)\nstring(JSON v GET "${text}" %s)\nmessage("${v}")\n' "$1" "${*:2}" >"$work/get.cmake"
-    cmake -P "$work/get.cmake" 2>&1
-}
+. "$DTX_SOURCE/tests/harness/json.sh"
 positive() { awk -v x="$(value "$@")" 'BEGIN { exit !(x + 0 > 0) }' || fault "$*: $(value "$@") is not positive"; }
 # near A B TOLERANCE WHAT
 near() { awk -v a="$1" -v b="$2" -v t="$3" 'BEGIN { d = a / b - 1; exit !(d < t && d > -t) }' || fault "$4: $1 is not $2"; }
@@ -83,9 +79,21 @@ positive attention.json diff_to_softmax_time both
 mpirun -n 2 "$DTX" bench comm --largest 4096 --seconds 0.01 --json comm.json >table.txt 2>err.txt || fault "comm: $?"
 positive comm.json all_reduce 0 bytes_per_second
 [ "$(value comm.json machine ranks)" = 2 ] || fault "comm: two ranks expected"
-mpirun -n 2 "$DTX" bench step "${tiny[@]}" --parallel.tp 2 --json two.json >table.txt 2>err.txt || fault "tp 2: $?"
+mpirun -n 2 "$DTX" bench step "${tiny[@]}" --parallel.tp 2 --profile --json two.json >table.txt 2>err.txt ||
+    fault "tp 2: $?"
 [ "$(value two.json mesh tp)" = 2 ] || fault "tp 2 expected"
 positive two.json variants diff share_of_peak
+# One step's time and bytes in communicators; the bytes are those of one step however many were measured.
+grep -q "^tp  *communicator, .* sent" table.txt || fault "no communicator in the profile"
+awk -v x="$(value two.json variants diff profile communication_share)" 'BEGIN { exit !(x > 0 && x < 1) }' ||
+    fault "share of communication: $(value two.json variants diff profile communication_share)"
+mpirun -n 2 "$DTX" bench step "${tiny[@]}" --parallel.tp 2 --profile --attention diff --repeats 1 --json one.json \
+    >table.txt 2>err.txt || fault "tp 2, one repeat: $?"
+for key in communicator sent_bytes calls; do
+    got=$(value one.json variants diff profile communicators 0 $key) &&
+        [ "$got" = "$(value two.json variants diff profile communicators 0 $key)" ] || fault "$key differs: $got"
+done
+positive one.json variants diff profile communicators 0 sent_bytes
 
 # Refusals: 78 and one message that names the cause.
 refused() { # PATTERN ARGUMENTS…

@@ -28,31 +28,34 @@ refuse 78 "train.lenght|did you mean 'train.length'" 2 "${base[@]}" --run.dir a 
 refuse 78 "4 faults|tp 3 × pp 5 × dp 2 = 30 ranks, but 4|what fits: 1, 2, 4|what fits: 1 to 4|what fits: 6 or 8" 4 \
     "${base[@]}" --run.dir a --parallel.tp 3 --parallel.pp 5 --parallel.dp 2 --train.batch 7
 refuse 78 "data.train is not set" 1 train --run.dir a --log.peak_seconds 0
+# Too big: said with the causes before anything is allocated.
+refuse 78 "will take|weights|masters and states|What helps" 2 "${base[@]}" --run.dir a --model.layers 200 \
+    --model.width 131072 --model.heads 128 --model.ffn 400000
 export SLURM_NTASKS=4
 refuse 78 "SLURM_NTASKS says that 4 tasks" 1 "${base[@]}" --run.dir a
 unset SLURM_NTASKS
 absent a
 
 # Data: missing, cut off, with ids that the model does not have.
-refuse 1 "$work/none.idx|No such file" 2 "${base[@]}" --run.dir a --data.train "$work/none"
+refuse 78 "$work/none.idx|No such file" 2 "${base[@]}" --run.dir a --data.train "$work/none"
 cp data.idx cut.idx
 head -c -100 data.bin >cut.bin
-refuse 1 "cut.bin|one was cut off" 1 "${base[@]}" --run.dir a --data.train "$work/cut"
+refuse 78 "cut.bin|one was cut off" 1 "${base[@]}" --run.dir a --data.train "$work/cut"
 head -c 60 data.idx >cut.idx
-refuse 1 "cut.idx: truncated" 1 "${base[@]}" --run.dir a --data.train "$work/cut"
+refuse 78 "cut.idx: truncated" 1 "${base[@]}" --run.dir a --data.train "$work/cut"
 absent a
-refuse 1 "data.bin|at byte offset|outside the vocabulary of 270" 2 "${base[@]}" --run.dir ids --model.vocab 270
-grep -q '^state: failed$' ids/status && grep -q '^code: 1$' ids/status && grep -q 'byte offset' ids/status ||
+refuse 78 "data.bin|at byte offset|outside the vocabulary of 270" 2 "${base[@]}" --run.dir ids --model.vocab 270
+grep -q '^state: failed$' ids/status && grep -q '^code: 78$' ids/status && grep -q 'byte offset' ids/status ||
     complain "status after a bad id: $(cat ids/status)"
 
 # Folders.
-refuse 1 "run.dir|$work/data.bin/x|Not a directory" 1 "${base[@]}" --run.dir "$work/data.bin/x"
-refuse 1 "run.dir|$work/data.bin is no folder" 1 "${base[@]}" --run.dir "$work/data.bin"
-refuse 1 "checkpoint.dir|$work/data.idx is no folder" 2 "${base[@]}" --run.dir late --checkpoint.dir "$work/data.idx"
+refuse 78 "run.dir|$work/data.bin/x|Not a directory" 1 "${base[@]}" --run.dir "$work/data.bin/x"
+refuse 78 "run.dir|$work/data.bin is no folder" 1 "${base[@]}" --run.dir "$work/data.bin"
+refuse 78 "checkpoint.dir|$work/data.idx is no folder" 2 "${base[@]}" --run.dir late --checkpoint.dir "$work/data.idx"
 grep -q '"step"' late/metrics.jsonl 2>/dev/null && complain "a run without a place for checkpoints makes steps"
 if [ "$(id -u)" != 0 ]; then # root may write anywhere
     mkdir -m 555 locked
-    refuse 1 "run.dir|locked is no folder that this user may write to" 1 "${base[@]}" --run.dir locked
+    refuse 78 "run.dir|locked is no folder that this user may write to" 1 "${base[@]}" --run.dir locked
 fi
 train 2 run --train.steps 8 --train.until 4
 cp -r run before
@@ -72,7 +75,7 @@ refuse 78 "2 faults|model.ffn = '64'|made with '48'|train.dtype = 'bf16'|made wi
 grep -q '^state: failed$' run/status && grep -q '^code: 78$' run/status && grep -q 'cause:.*model.ffn' run/status ||
     complain "the status of a run that cannot go on: $(cat run/status)"
 sed -i 's/^state: failed$/state: requeue/; s/^code: 78$/code: 75/' run/status
-refuse 1 "none.idx" 1 "${base[@]}" --run.dir run --resume latest --data.train "$work/none"
+refuse 78 "none.idx" 1 "${base[@]}" --run.dir run --resume latest --data.train "$work/none"
 grep -q '^state: failed$' run/status || complain "the status of a run without its data: $(cat run/status)"
 cp before/status run/status
 unchanged "a refused resume"

@@ -4,49 +4,13 @@
  * order equal to the loop over ranks and to all_reduce_sum bit for bit, odd and prime counts, in place and not, with
  * pieces of a few bytes; and that nothing but `out` is written.
  */
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernels/base/hash.h"
-#include "parallel/comm_impl.h"
-#include "tests/harness/rank_check.h"
+#include "tests/harness/sum_case.h"
 
 static const int64_t counts[] = {0, 1, 2, 3, 5, 7, 13, 64, 97, 1009, 2048, 2049, 20011};
 static const enum dtx_dtype dtypes[] = {DTX_F32, DTX_F64, DTX_I64};
-
-/* Whole numbers: every order gives the same bits. */
-static double exact(int rank, int64_t i)
-{
-    return (double)((i * 7 + rank * 31) % 1001 - 500);
-}
-
-/* Large and small values of both signs: the sum depends on the order. */
-static double rough(int rank, int64_t i)
-{
-    uint64_t key[2] = {(uint64_t)rank, (uint64_t)i}, h = dtx_hash(key, sizeof key, 5);
-    return ldexp((double)(int64_t)h / 4611686018427387904.0, (int)(h % 29) - 14);
-}
-
-static void put(enum dtx_dtype dtype, void *data, int64_t i, double value)
-{
-    if (dtype == DTX_F32)
-        ((float *)data)[i] = (float)value;
-    else if (dtype == DTX_F64)
-        ((double *)data)[i] = value;
-    else
-        ((int64_t *)data)[i] = (int64_t)value;
-}
-
-static void add(enum dtx_dtype dtype, void *data, int64_t i, double value)
-{
-    if (dtype == DTX_F32)
-        ((float *)data)[i] += (float)value;
-    else if (dtype == DTX_F64)
-        ((double *)data)[i] += value;
-    else
-        ((int64_t *)data)[i] += (int64_t)value;
-}
 
 /* n elements on each rank. */
 static void check_sums(struct dtx_comm *comm, double (*value)(int, int64_t), enum dtx_dtype dtype, int64_t n)
@@ -55,17 +19,17 @@ static void check_sums(struct dtx_comm *comm, double (*value)(int, int64_t), enu
     char *in = malloc((size_t)(all + 1) * 8), *copy = malloc((size_t)(all + 1) * 8);
     char *sum = malloc((size_t)(all + 1) * 8), *got = malloc((size_t)(n + 1) * 8), *want = malloc((size_t)(n + 1) * 8);
     for (int64_t i = 0; i < all; i++)
-        put(dtype, in, i, value(comm->rank, i));
-    put(dtype, in, all, 12345);
+        sum_put(dtype, in, i, value(comm->rank, i));
+    sum_put(dtype, in, all, 12345);
     memcpy(copy, in, (size_t)((all + 1) * element));
     memcpy(sum, in, (size_t)((all + 1) * element));
     for (int64_t i = 0; i < n; i++) {
-        put(dtype, want, i, value(0, mine + i));
+        sum_put(dtype, want, i, value(0, mine + i));
         for (int r = 1; r < comm->size; r++)
-            add(dtype, want, i, value(r, mine + i));
+            sum_add(dtype, want, i, value(r, mine + i));
     }
-    put(dtype, got, n, 54321); /* a sentinel */
-    put(dtype, want, n, 54321);
+    sum_put(dtype, got, n, 54321); /* a sentinel */
+    sum_put(dtype, want, n, 54321);
     struct dtx_tensor t = dtx_tensor_1d(in, dtype, all), out = dtx_tensor_1d(got, dtype, n);
     CHECK_OK(comm, dtx_comm_reduce_scatter_sum(comm, NULL, &t, &out));
     CHECK_THAT(comm, memcmp(got, want, (size_t)((n + 1) * element)) == 0, "%s, %lld elements on each of %d ranks",
@@ -92,9 +56,9 @@ static void check_all(struct dtx_comm *comm, const struct dtx_comm_options *opti
         for (size_t d = 0; d < sizeof dtypes / sizeof *dtypes; d++) {
             if (counts[c] > 97 && options->piece_bytes < 1000)
                 continue; /* thousands of calls */
-            check_sums(comm, exact, dtypes[d], counts[c]);
+            check_sums(comm, sum_exact, dtypes[d], counts[c]);
             if (dtypes[d] != DTX_I64)
-                check_sums(comm, rough, dtypes[d], counts[c]);
+                check_sums(comm, sum_rough, dtypes[d], counts[c]);
         }
     /* Bytes sent, by the formula of parallel/README.md. */
     float x[4 * 6] = {0}, y[6];
@@ -116,32 +80,8 @@ static void check_refusals(struct dtx_comm *comm)
     dtx_error_clear(comm->ctx);
 }
 
-static void with_options(struct dtx_comm *world, const struct dtx_comm_options *options)
-{
-    dtx_comm_mpi_set_options(world, options);
-    for (int size = 1; size <= world->size; size++) {
-        struct dtx_comm *part = NULL;
-        CHECK_OK(world, dtx_comm_split(world, world->rank < size ? 0 : -1, world->rank, "part", &part));
-        if (part) {
-            check_all(part, options);
-            dtx_comm_free(part);
-        }
-    }
-    struct dtx_comm *self;
-    CHECK_OK(world, dtx_comm_self(world->ctx, &self));
-    check_all(self, options);
-    dtx_comm_free(self);
-}
-
 int main(void)
 {
-    struct dtx_ctx ctx;
-    struct dtx_comm *world;
-    dtx_ctx_init(&ctx);
-    if (dtx_comm_open_world(&ctx, &world) != DTX_OK) {
-        dtx_error_print(&ctx);
-        return 1;
-    }
     struct dtx_comm_options defaults = dtx_comm_options_default();
     const struct dtx_comm_options rows[] = {
         defaults,
@@ -149,10 +89,5 @@ int main(void)
         {true, 1000, 0},                 /* pieces that divide nothing */
         {true, 24, 0},                   /* an element or two at a time */
     };
-    CHECK(world, world->size == 4);
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
-        with_options(world, &rows[i]);
-    check_refusals(world);
-    dtx_comm_close_world(world);
-    return 0;
+    return sum_main(rows, (int)(sizeof rows / sizeof *rows), check_all, check_refusals);
 }

@@ -8,47 +8,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernels/base/hash.h"
-#include "parallel/comm_impl.h"
-#include "tests/harness/rank_check.h"
+#include "tests/harness/sum_case.h"
 
 enum { MOST = 20011 };
 static const int64_t counts[] = {0, 1, 2, 3, 4, 5, 7, 13, 31, 64, 65, 97, 1009, 2047, 2048, 2049, 4099, MOST};
 static const enum dtx_dtype dtypes[] = {DTX_F32, DTX_F64, DTX_I64};
-
-/* Element i of a rank: whole numbers, so that every order gives the same bits. */
-static double exact(int rank, int64_t i)
-{
-    return (double)((i * 7 + rank * 31) % 1001 - 500);
-}
-
-/* Large and small values of both signs: the sum depends on the order. */
-static double rough(int rank, int64_t i)
-{
-    uint64_t key[2] = {(uint64_t)rank, (uint64_t)i}, h = dtx_hash(key, sizeof key, 5);
-    double u = (double)(int64_t)h / 4611686018427387904.0;
-    return ldexp(u, (int)(h % 29) - 14);
-}
-
-static void put(enum dtx_dtype dtype, void *data, int64_t i, double value)
-{
-    if (dtype == DTX_F32)
-        ((float *)data)[i] = (float)value;
-    else if (dtype == DTX_F64)
-        ((double *)data)[i] = value;
-    else
-        ((int64_t *)data)[i] = (int64_t)value;
-}
-
-static void add(enum dtx_dtype dtype, void *data, int64_t i, double value)
-{
-    if (dtype == DTX_F32)
-        ((float *)data)[i] = ((float *)data)[i] + (float)value;
-    else if (dtype == DTX_F64)
-        ((double *)data)[i] = ((double *)data)[i] + value;
-    else
-        ((int64_t *)data)[i] = ((int64_t *)data)[i] + (int64_t)value;
-}
 
 static void check_sums(struct dtx_comm *comm, double (*value)(int, int64_t), enum dtx_dtype dtype, int64_t n)
 {
@@ -56,13 +20,13 @@ static void check_sums(struct dtx_comm *comm, double (*value)(int, int64_t), enu
     static const double sentinel = 12345;
     void *got = malloc((size_t)(n + 1) * 8), *want = malloc((size_t)(n + 1) * 8);
     for (int64_t i = 0; i < n; i++) {
-        put(dtype, got, i, value(comm->rank, i));
-        put(dtype, want, i, value(0, i));
+        sum_put(dtype, got, i, value(comm->rank, i));
+        sum_put(dtype, want, i, value(0, i));
         for (int r = 1; r < comm->size; r++)
-            add(dtype, want, i, value(r, i));
+            sum_add(dtype, want, i, value(r, i));
     }
-    put(dtype, got, n, sentinel);
-    put(dtype, want, n, sentinel);
+    sum_put(dtype, got, n, sentinel);
+    sum_put(dtype, want, n, sentinel);
     struct dtx_tensor t = dtx_tensor_1d(got, dtype, n);
     CHECK_OK(comm, dtx_comm_all_reduce_sum(comm, NULL, &t));
     CHECK_THAT(comm, memcmp(got, want, (size_t)(n + 1) * dtx_dtype_bytes(dtype)) == 0, "%s, %lld elements, %d ranks",
@@ -75,11 +39,11 @@ static void check_max(struct dtx_comm *comm, enum dtx_dtype dtype, int64_t n)
 {
     void *got = malloc((size_t)(n + 1) * 8), *want = malloc((size_t)(n + 1) * 8);
     for (int64_t i = 0; i < n; i++) {
-        double most = exact(0, i);
+        double most = sum_exact(0, i);
         for (int r = 1; r < comm->size; r++)
-            most = fmax(most, exact(r, i));
-        put(dtype, got, i, exact(comm->rank, i));
-        put(dtype, want, i, most);
+            most = fmax(most, sum_exact(r, i));
+        sum_put(dtype, got, i, sum_exact(comm->rank, i));
+        sum_put(dtype, want, i, most);
     }
     struct dtx_tensor t = dtx_tensor_1d(got, dtype, n);
     CHECK_OK(comm, dtx_comm_all_reduce_max(comm, NULL, &t));
@@ -119,9 +83,9 @@ static void check_all(struct dtx_comm *comm, const struct dtx_comm_options *opti
         if (counts[c] > 97 && options->piece_bytes < 1000)
             continue; /* thousands of calls */
         for (size_t d = 0; d < sizeof dtypes / sizeof *dtypes; d++) {
-            check_sums(comm, exact, dtypes[d], counts[c]);
+            check_sums(comm, sum_exact, dtypes[d], counts[c]);
             if (dtypes[d] != DTX_I64)
-                check_sums(comm, rough, dtypes[d], counts[c]);
+                check_sums(comm, sum_rough, dtypes[d], counts[c]);
             check_max(comm, dtypes[d], counts[c]);
         }
     }
@@ -139,30 +103,8 @@ static void check_refusals(struct dtx_comm *comm)
     dtx_error_clear(comm->ctx);
 }
 
-static void with_options(struct dtx_comm *world, const struct dtx_comm_options *options)
-{
-    dtx_comm_mpi_set_options(world, options);
-    for (int size = 1; size <= world->size; size++) {
-        struct dtx_comm *part = NULL;
-        CHECK_OK(world, dtx_comm_split(world, world->rank < size ? 0 : -1, world->rank, "part", &part));
-        CHECK(world, (part != NULL) == (world->rank < size));
-        if (part) {
-            CHECK(world, part->size == size && part->rank == world->rank);
-            check_all(part, options);
-            dtx_comm_free(part);
-        }
-    }
-}
-
 int main(void)
 {
-    struct dtx_ctx ctx;
-    struct dtx_comm *world;
-    dtx_ctx_init(&ctx);
-    if (dtx_comm_open_world(&ctx, &world) != DTX_OK) {
-        dtx_error_print(&ctx);
-        return 1;
-    }
     struct dtx_comm_options defaults = dtx_comm_options_default();
     const struct dtx_comm_options rows[] = {
         defaults,
@@ -171,10 +113,5 @@ int main(void)
         {true, 1000, 0},                       /* pieces that divide nothing */
         {true, 24, 0},                         /* three or six elements at a time */
     };
-    CHECK(world, world->size == 4 && ctx.size == 4 && ctx.rank == world->rank);
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
-        with_options(world, &rows[i]);
-    check_refusals(world);
-    dtx_comm_close_world(world);
-    return 0;
+    return sum_main(rows, (int)(sizeof rows / sizeof *rows), check_all, check_refusals);
 }

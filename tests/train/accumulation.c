@@ -11,7 +11,7 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "tests/harness/mesh_run.h"
+#include "tests/harness/engine.h"
 
 enum { STEPS = 3 };
 #define BOUND 1e-12
@@ -21,35 +21,17 @@ struct run {
     int64_t n, targets;
 };
 
-struct open {
-    struct dtx_ctx ctx;
-    struct dtx_comm *self;
-    struct dtx_backend *backend;
-    struct dtx_engine *engine;
-};
-
-static void open_engine(struct open *o, const struct dtx_test_model *m)
+static void open_engine(struct dtx_test_engine *o, const struct dtx_test_model *m)
 {
     struct dtx_engine_config config;
-    dtx_ctx_init(&o->ctx);
     dtx_test_config(m, &config);
     config.optim.eps = 1e-3; /* so that weights with tiny gradients do not turn rounding into whole steps */
-    assert_int_equal(dtx_comm_self(&o->ctx, &o->self), DTX_OK);
-    assert_int_equal(dtx_backend_open(&o->ctx, "cpu", 1, dtx_isa_detect(), &o->backend), DTX_OK);
-    if (dtx_engine_create(&o->ctx, &config, o->self, o->backend, &o->engine) != DTX_OK)
-        fail_msg("%s", o->ctx.error.text);
-}
-
-static void close_engine(struct open *o)
-{
-    dtx_engine_free(o->engine);
-    dtx_backend_close(o->backend);
-    dtx_comm_free(o->self);
+    dtx_test_engine_open(o, &config, dtx_isa_detect());
 }
 
 static void run(int64_t micro_batch, bool documents, struct run *out)
 {
-    struct open o;
+    struct dtx_test_engine o;
     struct dtx_test_model m = dtx_test_model_default();
     m.micro_batch = micro_batch;
     m.documents = documents;
@@ -59,7 +41,7 @@ static void run(int64_t micro_batch, bool documents, struct run *out)
     out->n = p->flat_master.dim[0];
     out->weights = malloc((size_t)out->n * sizeof(double));
     memcpy(out->weights, p->flat_master.data, (size_t)out->n * sizeof(double));
-    close_engine(&o);
+    dtx_test_engine_close(&o);
 }
 
 static void compare(bool documents)
@@ -90,7 +72,7 @@ static void test_micro_batches(void **state)
 static void test_loss_is_weighted_by_targets(void **state)
 {
     (void)state;
-    struct open o;
+    struct dtx_test_engine o;
     struct dtx_test_model m = dtx_test_model_default();
     open_engine(&o, &m);
     enum { SEQUENCES = 8 };
@@ -114,13 +96,13 @@ static void test_loss_is_weighted_by_targets(void **state)
     assert_int_equal(result.targets, count);
     assert_true(fabs(result.loss - sum / (double)count) <= BOUND * result.loss);
     free(tokens);
-    close_engine(&o);
+    dtx_test_engine_close(&o);
 }
 
 static void test_no_target_at_all(void **state)
 {
     (void)state;
-    struct open o;
+    struct dtx_test_engine o;
     struct dtx_test_model m = dtx_test_model_default();
     open_engine(&o, &m);
     int64_t n = 8 * m.length;
@@ -136,7 +118,7 @@ static void test_no_target_at_all(void **state)
     for (int64_t i = 0; i < p->flat_master.dim[0]; i++)
         assert_true(isfinite(((double *)p->flat_master.data)[i]));
     free(tokens);
-    close_engine(&o);
+    dtx_test_engine_close(&o);
 }
 
 int main(void)

@@ -87,7 +87,7 @@ done
 for what in model.lambda_init:0.8 model.subnorm:none model.norm_eps:1e-06; do
     folder=refused-${what%:*}
     train 1 "$folder" --train.steps 1 "--${what%:*}" "${what#*:}"
-    ckpt 1 export --out refused "$folder/checkpoints"
+    ckpt 78 export --out refused "$folder/checkpoints"
     says "${what%:*} is ${what#*:}"
     [ ! -e refused ] && [ ! -e .refused.new ] || complain "a refused export leaves something behind"
 done
@@ -99,7 +99,7 @@ says '"rms_norm_eps": 1e-6' eps-hf/config.json
 broken() { # NAME SED TEXT: config.json of diff-gqa-hf changed; its import must say TEXT
     rm -rf "broken-$1" && cp -r diff-gqa-hf "broken-$1"
     sed -i "$2" "broken-$1/config.json"
-    ckpt 1 import --out "broken-$1-dtx" "broken-$1"
+    ckpt 78 import --out "broken-$1-dtx" "broken-$1"
     says "$3"
     [ ! -e "broken-$1-dtx" ] || complain "a refused import leaves something behind"
 }
@@ -113,10 +113,10 @@ sed -i 's/"attention_bias": true/"attention_bias": false/' broken-bias/config.js
 ckpt 78 import --out nothing broken-bias
 says 'has neither model.safetensors nor'
 cp -r diff-gqa-many lost && rm lost/model-00003-of-*
-ckpt 1 import --out nothing lost
+ckpt 78 import --out nothing lost
 says 'model-00003-of-'
 sed -i 's|"model-00001-of[^"]*"|"../x.safetensors"|' lost/model.safetensors.index.json
-ckpt 1 import --out nothing lost
+ckpt 78 import --out nothing lost
 says 'is no file name'
 
 # The mean of two, against numbers that h5dump prints; the mean of one with itself is that one.

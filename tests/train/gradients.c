@@ -12,15 +12,13 @@
 #include <cmocka.h>
 
 #include "kernels/base/rng.h"
-#include "tests/harness/mesh_run.h"
+#include "tests/harness/engine.h"
 
 enum { ENTRIES = 2 };
 
 struct model {
-    struct dtx_ctx ctx;
-    struct dtx_comm *self;
-    struct dtx_backend *backend;
-    struct dtx_engine *engine;
+    struct dtx_test_engine one;
+    struct dtx_engine *engine; /* one.engine */
     struct dtx_test_model test;
     int32_t *buffer;
     struct dtx_engine_batch batch;
@@ -44,7 +42,6 @@ static void open_model(struct model *m, struct dtx_test_model test, enum dtx_sub
 {
     struct dtx_engine_config config;
     memset(m, 0, sizeof *m);
-    dtx_ctx_init(&m->ctx);
     test.layers = 2;
     test.global_batch = 4;
     test.micro_batch = 2;
@@ -52,10 +49,8 @@ static void open_model(struct model *m, struct dtx_test_model test, enum dtx_sub
     dtx_test_config(&test, &config);
     config.model.subnorm = subnorm;
     config.model.lambda_init = lambda_init;
-    assert_int_equal(dtx_comm_self(&m->ctx, &m->self), DTX_OK);
-    assert_int_equal(dtx_backend_open(&m->ctx, "cpu", 1, dtx_isa_detect(), &m->backend), DTX_OK);
-    if (dtx_engine_create(&m->ctx, &config, m->self, m->backend, &m->engine) != DTX_OK)
-        fail_msg("%s", m->ctx.error.text);
+    dtx_test_engine_open(&m->one, &config, dtx_isa_detect());
+    m->engine = m->one.engine;
     int64_t n = test.global_batch * test.length;
     m->buffer = malloc((size_t)(3 * n) * sizeof *m->buffer);
     dtx_test_batch(&test, 0, 0, m->buffer, m->buffer + n, m->buffer + 2 * n);
@@ -65,9 +60,7 @@ static void open_model(struct model *m, struct dtx_test_model test, enum dtx_sub
 
 static void close_model(struct model *m)
 {
-    dtx_engine_free(m->engine);
-    dtx_backend_close(m->backend);
-    dtx_comm_free(m->self);
+    dtx_test_engine_close(&m->one);
     free(m->buffer);
 }
 

@@ -10,36 +10,11 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "tests/harness/mesh_run.h"
+#include "tests/harness/engine.h"
 
 enum { VOCAB = 67, LENGTH = 12 };
 
-struct open {
-    struct dtx_ctx ctx;
-    struct dtx_comm *self;
-    struct dtx_backend *backend;
-    struct dtx_engine *engine;
-};
-
-static void open_engine(struct open *o, const struct dtx_test_model *m)
-{
-    struct dtx_engine_config config;
-    dtx_ctx_init(&o->ctx);
-    dtx_test_config(m, &config);
-    assert_int_equal(dtx_comm_self(&o->ctx, &o->self), DTX_OK);
-    assert_int_equal(dtx_backend_open(&o->ctx, "cpu", 1, dtx_isa_detect(), &o->backend), DTX_OK);
-    if (dtx_engine_create(&o->ctx, &config, o->self, o->backend, &o->engine) != DTX_OK)
-        fail_msg("%s", o->ctx.error.text);
-}
-
-static void close_engine(struct open *o)
-{
-    dtx_engine_free(o->engine);
-    dtx_backend_close(o->backend);
-    dtx_comm_free(o->self);
-}
-
-static void feed(struct open *o, const int32_t *tokens, int64_t first, int64_t n, double *logits)
+static void feed(struct dtx_test_engine *o, const int32_t *tokens, int64_t first, int64_t n, double *logits)
 {
     if (dtx_engine_logits(o->engine, tokens + first, first, n, logits) != DTX_OK)
         fail_msg("%s", o->ctx.error.text);
@@ -53,7 +28,7 @@ static void same(const double *got, const double *expected, const char *what, in
 }
 
 /* whole[k]: logits after token k, each from an empty cache. */
-static void all_logits(struct open *o, const int32_t *tokens, double whole[LENGTH][VOCAB])
+static void all_logits(struct dtx_test_engine *o, const int32_t *tokens, double whole[LENGTH][VOCAB])
 {
     for (int64_t k = 0; k < LENGTH; k++)
         feed(o, tokens, 0, k + 1, whole[k]);
@@ -71,12 +46,12 @@ static double loss_of(const double *logits, int32_t target)
 
 static void check_model(struct dtx_test_model m)
 {
-    struct open o;
+    struct dtx_test_engine o;
     static double whole[LENGTH][VOCAB], got[VOCAB];
     static const int64_t pieces[] = {3, 1, 5, 2, 1};
     m.global_batch = 1;
     m.length = LENGTH;
-    open_engine(&o, &m);
+    dtx_test_engine_open_model(&o, &m);
     assert_int_equal(dtx_test_train(o.engine, &m, 5, 1e-2, NULL, NULL), DTX_OK); /* away from the first weights */
     int32_t tokens[LENGTH], targets[LENGTH];
     dtx_test_batch(&m, 7, 0, tokens, targets, NULL);
@@ -105,7 +80,7 @@ static void check_model(struct dtx_test_model m)
     /* a context that is full, and one too many */
     assert_int_equal(dtx_engine_logits(o.engine, tokens, LENGTH, 1, got), DTX_E_RANGE);
     dtx_error_clear(&o.ctx);
-    close_engine(&o);
+    dtx_test_engine_close(&o);
 }
 
 static void test_cache(void **state)
@@ -123,19 +98,19 @@ static void test_cache(void **state)
 static void test_training_goes_on(void **state)
 {
     (void)state;
-    struct open plain, generating;
+    struct dtx_test_engine plain, generating;
     struct dtx_test_model m = dtx_test_model_default();
     double losses[2][3], logits[VOCAB];
     int32_t tokens[LENGTH] = {1, 2, 3, 4};
-    open_engine(&plain, &m);
-    open_engine(&generating, &m);
+    dtx_test_engine_open_model(&plain, &m);
+    dtx_test_engine_open_model(&generating, &m);
     assert_int_equal(dtx_test_train(plain.engine, &m, 3, 1e-3, losses[0], NULL), DTX_OK);
     for (int i = 0; i < 2; i++)
         feed(&generating, tokens, 0, 4, logits);
     assert_int_equal(dtx_test_train(generating.engine, &m, 3, 1e-3, losses[1], NULL), DTX_OK);
     assert_memory_equal(losses[0], losses[1], sizeof losses[0]);
-    close_engine(&plain);
-    close_engine(&generating);
+    dtx_test_engine_close(&plain);
+    dtx_test_engine_close(&generating);
 }
 
 int main(void)

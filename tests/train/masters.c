@@ -10,14 +10,12 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "tests/harness/mesh_run.h"
+#include "tests/harness/engine.h"
 #include "trainer/optim.h"
 
 struct open {
-    struct dtx_ctx ctx;
-    struct dtx_comm *self;
-    struct dtx_backend *backend;
-    struct dtx_engine *engine;
+    struct dtx_test_engine one;
+    struct dtx_engine *engine; /* one.engine */
     struct dtx_engine_config config;
     struct dtx_test_model model;
     int32_t *buffer;
@@ -26,15 +24,12 @@ struct open {
 
 static void open_engine(struct open *o, const struct dtx_test_model *model, double decay, bool decay_embeddings)
 {
-    dtx_ctx_init(&o->ctx);
     o->model = *model;
     dtx_test_config(model, &o->config);
     o->config.optim.decay = decay;
     o->config.optim.decay_embeddings = decay_embeddings;
-    assert_int_equal(dtx_comm_self(&o->ctx, &o->self), DTX_OK);
-    assert_int_equal(dtx_backend_open(&o->ctx, "cpu", 1, dtx_isa_detect(), &o->backend), DTX_OK);
-    if (dtx_engine_create(&o->ctx, &o->config, o->self, o->backend, &o->engine) != DTX_OK)
-        fail_msg("%s", o->ctx.error.text);
+    dtx_test_engine_open(&o->one, &o->config, dtx_isa_detect());
+    o->engine = o->one.engine;
     int64_t n = model->global_batch * model->length;
     o->buffer = malloc((size_t)(2 * n) * sizeof *o->buffer);
     dtx_test_batch(model, 0, 0, o->buffer, o->buffer + n, NULL);
@@ -43,9 +38,7 @@ static void open_engine(struct open *o, const struct dtx_test_model *model, doub
 
 static void close_engine(struct open *o)
 {
-    dtx_engine_free(o->engine);
-    dtx_backend_close(o->backend);
-    dtx_comm_free(o->self);
+    dtx_test_engine_close(&o->one);
     free(o->buffer);
 }
 
@@ -68,7 +61,7 @@ static void test_small_updates_add_up(void **state)
     assert_int_equal(dtx_params_refresh(p, queue), DTX_OK);
     double values[4];
     struct dtx_tensor hyper = dtx_tensor_1d(NULL, DTX_F64, 4);
-    assert_int_equal(dtx_tensor_alloc(o.backend, &hyper), DTX_OK);
+    assert_int_equal(dtx_tensor_alloc(o.one.backend, &hyper), DTX_OK);
     for (int step = 1; step <= 20; step++) {
         o.config.optim.variant->hyper(&o.config.optim, step, 1e-3, 1.0, values);
         assert_int_equal(dtx_tensor_set(queue, &hyper, values), DTX_OK);
@@ -80,7 +73,7 @@ static void test_small_updates_add_up(void **state)
         float weight = dtx_bf16_to_f32(((uint16_t *)item->weight.data)[i]);
         assert_true(weight == dtx_bf16_to_f32(dtx_f32_to_bf16(master[i])) && weight != 1.0f);
     }
-    dtx_tensor_free(o.backend, &hyper);
+    dtx_tensor_free(o.one.backend, &hyper);
     close_engine(&o);
 }
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# test: label=train timeout=180
+# test: label=train timeout=300
 # The same run on other meshes, in f64: losses, held-out losses, gradient norms before and after clipping and λ agree, in
 # every line of the metrics; tokens are counted once. `dtx eval` gives the training loop's held-out loss on any mesh and
 # any number of ranks. The same text comes out of `dtx generate`, whatever the mesh that trained.
@@ -65,6 +65,24 @@ close_numbers 1e-9 held moved-held >log || complain "moved: held-out: $(cat log)
 for key in loss grad_norm lr tokens_total lambda; do
     close_numbers 1e-9 <(field $key one) <(field $key moved) >log || complain "moved: $key: $(cat log)"
 done
+
+# The mesh comes from the checkpoint where no option says otherwise, dp from the number of ranks, said aloud; a pipeline
+# that is gone takes its chunks with it. What cannot fit says what would.
+train 4 follows "${options[@]}" --parallel.tp 2 --parallel.dp 2 --train.until 2
+train 2 follows "${options[@]}" --resume latest --train.until 4
+grep -q 'tp 2 × pp 1 × dp 1' log && grep -q 'the checkpoint is of tp 2 × pp 1 × dp 2' log ||
+    complain "which mesh a resume on fewer ranks takes is not said: $(cat log)"
+start 3 train "${small[@]}" "${options[@]}" --run.dir follows --resume latest >log 2>&1 </dev/null
+code=$?
+[ $code = 78 ] && grep -q 'tp 2 × pp 1 × dp 1 = 2 ranks, but 3 were started; start 2, or what fits 3: tp 1 × pp 3 × dp 1' log ||
+    complain "a resume on three ranks: $code $(cat log)"
+train 4 follows "${options[@]}" --resume latest
+grep -q 'tp 2 × pp 1 × dp 2' log || complain "a resume on more ranks: $(cat log)"
+for key in loss grad_norm lr tokens_total lambda; do
+    close_numbers 1e-9 <(field $key one) <(field $key follows) >log || complain "follows: $key: $(cat log)"
+done
+train 4 chunks "${options[@]}" --parallel.pp 2 --parallel.schedule interleaved --parallel.chunks 2 --train.until 2
+train 2 chunks "${options[@]}" --resume latest --parallel.pp 1 --train.until 3
 
 # Evaluation.
 loss=$(field heldout_loss all | tail -n 1)

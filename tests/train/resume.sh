@@ -35,6 +35,8 @@ twice=(--train.steps 12 --checkpoint.every 0 --eval.every 4 --eval.samples 8)
 train 1 twice "${twice[@]}" --train.until 4
 [ "$(numbers twice | wc -l)" = 4 ] || complain "train.until 4 makes $(numbers twice | wc -l) steps"
 train 1 twice "${twice[@]}" --resume latest
+grep -qE 'start: MPI [0-9.]+ s, options .*, checkpoint .*, first step [0-9.]+ s; [0-9.]+ s in all$' log ||
+    complain "no account of the start: $(cat log)"
 diff <(numbers f32) <(numbers twice) >log || complain "metrics after a resume in the same folder: $(cat log)"
 same_arrays f32/checkpoints/step-00000012 twice/checkpoints/step-00000012
 printf '%s\n' 0.0001 0.0002 0.0003 0.0004 0.0005 0.0006 0.0007 0.0008 0.0009 0.001 0.000505 1e-05 >rates

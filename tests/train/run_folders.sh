@@ -15,6 +15,7 @@ refused() { # code, text, command…
     local got=$?
     [ $got -eq "$code" ] && grep -q -- "$text" out || { cat out; echo "FAILED: wanted $code and '$text', got $got: $*"; exit 1; }
 }
+state() { grep -q "^state: $2$" "$1/status" || { cat "$1/status"; echo "FAILED: $1 is not $2"; exit 1; }; }
 lines() { wc -l <"$1/metrics.jsonl"; }
 
 must train --run.dir a --train.steps 8 --checkpoint.every 4
@@ -24,6 +25,7 @@ rm -rf b
 # Another run's checkpoint does not continue in this folder, and its own folder is not touched from afar.
 must train --run.dir c --train.steps 8 --train.seed 2
 refused 78 "holds another run" train --resume a/checkpoints/step-00000004 --run.dir c --train.steps 8
+state c done
 cp -r a copy
 before=$(lines a)
 must train --resume copy/checkpoints/step-00000004 --run.dir fork --train.steps 8
@@ -40,6 +42,9 @@ grep -q '^step: 12$' a/status || { cat a/status; echo "FAILED: train.until was i
 first=$!
 for _ in $(seq 600); do [ -e two/checkpoints/latest ] && break; sleep 0.1; done
 refused 78 "another dtx is at work" train --run.dir two --resume latest --train.steps 5
+refused 78 "made with '48'" train --run.dir two --resume latest --model.ffn 64
+refused 78 "none.idx" train --run.dir two --resume latest --data.train none
+state two running
 kill -TERM "$first"
 wait "$first"
 # A finite gradient and a step that is not: nothing is saved, the run fails.

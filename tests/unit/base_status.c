@@ -1,5 +1,6 @@
 /* test: label=unit timeout=60 */
 /* Status, error reports with frames, child contexts, exit codes; memory and narrowing checks; clock. */
+#include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -125,11 +126,17 @@ static void exit_codes(void **state)
 {
     (void)state;
     for (int s = DTX_OK; s <= DTX_E_INTERNAL; s++) {
-        int expected = s == DTX_OK ? 0 : s == DTX_E_CONFIG ? 78 : s == DTX_E_REQUEUE ? 75 : 1;
+        bool fix = s == DTX_E_CONFIG || s == DTX_E_FORMAT || s == DTX_E_UNSUPPORTED;
+        int expected = s == DTX_OK ? 0 : fix ? 78 : s == DTX_E_REQUEUE ? 75 : 1;
         assert_int_equal(dtx_status_exit_code((enum dtx_status)s), expected);
         assert_string_not_equal(dtx_status_name((enum dtx_status)s), "unknown");
     }
     assert_string_equal(dtx_status_name((enum dtx_status)99), "unknown");
+    /* A path that is wrong must be changed; a disk that fails may work again. */
+    assert_int_equal(dtx_status_of_path(ENOENT), DTX_E_CONFIG);
+    assert_int_equal(dtx_status_of_path(EACCES), DTX_E_CONFIG);
+    assert_int_equal(dtx_status_of_path(EIO), DTX_E_IO);
+    assert_int_equal(dtx_status_of_path(EMFILE), DTX_E_IO);
 }
 
 /* What dtx_error_print and dtx_log write on standard error. */

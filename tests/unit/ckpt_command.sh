@@ -29,16 +29,16 @@ run 0 diff --limit 1e30 "$dir/a" "$dir/b"; has ' 0 different'
 run 78; has "none of ls, show, verify, diff"
 run 78 diff "$dir/a"; has 'needs 2 path'
 run 78 ls --unknown 1 "$dir/a"
-run 1 show "$dir"; has 'no file COMPLETE'
-run 1 ls "$dir/nothing"; has 'No such file'
+run 78 show "$dir"; has 'no file COMPLETE'
+run 78 ls "$dir/nothing"; has 'No such file'
 
 # a foreign HDF5 file in the place of a checkpoint, a shard with one other byte, a shard that is gone
 mkdir "$dir/foreign"; cp "$DTX_SOURCE/tests/golden/diff_mha.h5" "$dir/foreign/checkpoint.h5"
-run 1 verify "$dir/foreign"; has 'is incomplete or no checkpoint'
+run 78 verify "$dir/foreign"; has 'is incomplete or no checkpoint'
 shard="$dir/a/step-00000002/shard-00000.h5"
 size=$(stat -c %s "$shard")
 printf 'x' | dd of="$shard" bs=1 seek=$((size / 2)) conv=notrunc 2>/dev/null
-run 1 verify "$dir/a"; has 'step-00000001: good'; has 'step-00000002: damaged: .*shard-00000.h5 is damaged: '
+run 78 verify "$dir/a"; has 'step-00000001: good'; has 'step-00000002: damaged: .*shard-00000.h5 is damaged: '
 rm "$shard"
 run 0 ls "$dir/a"; has 'step-00000002 +damaged: .*shard-00000.h5 is missing'
 

@@ -188,7 +188,7 @@ static void refuses_what_cannot_be(void **state)
          "1 tokens",
          DTX_E_CONFIG},
         {{.paths = empty, .length = 5, .vocab = VOCAB}, "empty path", DTX_E_CONFIG},
-        {{.paths = missing, .length = 5, .vocab = VOCAB}, "nothing.idx", DTX_E_IO},
+        {{.paths = missing, .length = 5, .vocab = VOCAB}, "nothing.idx", DTX_E_CONFIG},
         {{.paths = data_path(f, "t"), .length = 5, .vocab = 70000}, "u16", DTX_E_FORMAT},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {

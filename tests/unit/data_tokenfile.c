@@ -166,6 +166,20 @@ static void refuses_broken_index(void **state)
     data_ok(f, try_open(f, 0));
 }
 
+/* A rank that trusts another one's reading of the index still checks what costs nothing. */
+static void trusts_the_index(void **state)
+{
+    struct data_fixture *f = *state;
+    struct dtx_tokenfile *file;
+    copy_tiny(f, "tiny_u16", "t");
+    patch(data_path(f, "t.idx"), OFFSETS_AT + 16, "\4\0\0\0", 4);
+    data_fails(f, try_open(f, 0), DTX_E_FORMAT, "sequence 2", NULL);
+    data_ok(f, dtx_tokenfile_open_trusted(&f->ctx, data_path(f, "t"), 0, &file));
+    dtx_tokenfile_close(file);
+    patch(data_path(f, "t.idx"), 121, NULL, 0);
+    data_fails(f, dtx_tokenfile_open_trusted(&f->ctx, data_path(f, "t"), 0, &file), DTX_E_FORMAT, "truncated", NULL);
+}
+
 static void refuses_wrong_data(void **state)
 {
     struct data_fixture *f = *state;
@@ -180,9 +194,9 @@ static void refuses_wrong_data(void **state)
     copy_tiny(f, "tiny_u16", "t");
     data_fails(f, try_open(f, 100288), DTX_E_FORMAT, "u16", "65536", "100288", NULL);
     assert_int_equal(remove(data_path(f, "t.bin")), 0);
-    data_fails(f, try_open(f, 0), DTX_E_IO, "t.bin", f->ctx.host, "No such file", NULL);
+    data_fails(f, try_open(f, 0), DTX_E_CONFIG, "t.bin", f->ctx.host, "No such file", NULL);
     assert_int_equal(remove(data_path(f, "t.idx")), 0);
-    data_fails(f, try_open(f, 0), DTX_E_IO, "t.idx", f->ctx.host, "No such file", NULL);
+    data_fails(f, try_open(f, 0), DTX_E_CONFIG, "t.idx", f->ctx.host, "No such file", NULL);
 }
 
 /* CASES 10 */
@@ -322,7 +336,7 @@ static void a_second_writer_is_refused(void **state)
     struct stat st;
     assert_int_equal(stat(data_path(f, "w.bin"), &st), 0);
     assert_int_equal(st.st_size, 6);
-    data_fails(f, dtx_tokenwriter_create(&f->ctx, data_path(f, "no/such/folder"), 10, 0, &w), DTX_E_IO,
+    data_fails(f, dtx_tokenwriter_create(&f->ctx, data_path(f, "no/such/folder"), 10, 0, &w), DTX_E_CONFIG,
                "no/such/folder.bin", NULL);
 }
 
@@ -436,6 +450,7 @@ int main(void)
         DATA_TEST(reads_golden_files),
         DATA_TEST(writes_golden_files),
         DATA_TEST(refuses_broken_index),
+        DATA_TEST(trusts_the_index),
         DATA_TEST(refuses_wrong_data),
         DATA_TEST(refuses_ids_beyond_the_vocabulary),
         DATA_TEST(reads_every_type),

@@ -241,7 +241,7 @@ static void test_foreign_files(void **state)
     assert_int_equal(dtx_metrics_open(&f.ctx, f.run, 0, &m), DTX_E_IO);
     assert_non_null(strstr(f.ctx.error.text, f.run));
     dtx_error_clear(&f.ctx);
-    assert_int_equal(dtx_metrics_read_losses(&f.ctx, f.run, &losses), DTX_E_IO);
+    assert_int_equal(dtx_metrics_read_losses(&f.ctx, f.run, &losses), DTX_E_CONFIG);
 }
 
 static void test_full_disk(void **state)

@@ -116,9 +116,9 @@ static void documents_of_every_split(void **state)
             assert_string_equal(got, cases[i].expected);
         }
     struct dtx_textfile *file;
-    data_fails(f, dtx_textfile_open(&f->ctx, data_path(f, "missing"), DTX_SPLIT_NONE, 0, &file), DTX_E_IO, "missing",
-               NULL);
-    data_fails(f, dtx_textfile_open(&f->ctx, f->folder, DTX_SPLIT_NONE, 0, &file), DTX_E_IO, "directory", NULL);
+    data_fails(f, dtx_textfile_open(&f->ctx, data_path(f, "missing"), DTX_SPLIT_NONE, 0, &file), DTX_E_CONFIG,
+               "missing", NULL);
+    data_fails(f, dtx_textfile_open(&f->ctx, f->folder, DTX_SPLIT_NONE, 0, &file), DTX_E_CONFIG, "directory", NULL);
 }
 
 int main(void)
