@@ -446,7 +446,7 @@ enum dtx_status dtx_loop_run(struct dtx_session *session)
     /* A folder that this run did not open may be another one's. */
     if (root(&l) &&
         (l.folder.locks[0] > 0 ||
-         (session->resumed && dtx_run_folder_idle(session->run_dir, session->checkpoint_dir, session->resumed_from)))) {
+         (session->resumed && dtx_run_folder_idle(session->run_dir, session->checkpoint_dir, session->source)))) {
         const char *state = status == DTX_E_REQUEUE ? "requeue"
                             : status != DTX_OK      ? "failed"
                             : l.step < l.steps      ? "paused"
