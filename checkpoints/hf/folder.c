@@ -301,6 +301,8 @@ static enum dtx_status open_folder(struct dtx_ctx *ctx, struct folder *f, struct
     char path[DTX_DISK_PATH], *text;
     int64_t bytes;
     DTX_TRY(ctx, dtx_disk_join(ctx, f->path, "config.json", path));
+    if (!dtx_disk_exists(path))
+        return dtx_fail(ctx, DTX_E_CONFIG, "%s does not exist; import needs a Hugging Face folder", path);
     DTX_TRY(ctx, dtx_disk_read(ctx, path, CONFIG_LIMIT, &text, &bytes));
     enum dtx_status status = dtx_hf_parse_config(ctx, path, text, bytes, &out->model);
     dtx_mem_free(text);

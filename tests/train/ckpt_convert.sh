@@ -112,8 +112,10 @@ rm -r broken-bias/model.safetensors
 sed -i 's/"attention_bias": true/"attention_bias": false/' broken-bias/config.json
 ckpt 78 import --out nothing broken-bias
 says 'has neither model.safetensors nor'
+ckpt 78 import --out nothing nowhere
+says 'nowhere/config.json does not exist'
 cp -r diff-gqa-many lost && rm lost/model-00003-of-*
-ckpt 78 import --out nothing lost
+ckpt 1 import --out nothing lost
 says 'model-00003-of-'
 sed -i 's|"model-00001-of[^"]*"|"../x.safetensors"|' lost/model.safetensors.index.json
 ckpt 78 import --out nothing lost
