@@ -13,7 +13,8 @@ struct load {
     struct dtx_ctx *ctx;
     const char *folder;
     const struct dtx_ckpt_index *index;
-    void *buffer; /* for the longest stored box */
+    void *buffer; /* for the longest stored box of the arrays so far */
+    int64_t buffer_bytes;
     struct dtx_ckpt_reader reader;
 };
 
@@ -78,6 +79,18 @@ static void copy_box(const struct dtx_box *box, int ndim, size_t element, const 
     }
 }
 
+static enum dtx_status make_room(struct load *l, int64_t bytes)
+{
+    if (bytes <= l->buffer_bytes)
+        return DTX_OK;
+    dtx_mem_free(l->buffer);
+    l->buffer = NULL;
+    l->buffer_bytes = 0;
+    DTX_TRY(l->ctx, dtx_mem_alloc(l->ctx, bytes, 1, &l->buffer));
+    l->buffer_bytes = bytes;
+    return DTX_OK;
+}
+
 /* Every stored box that touches a wanted one is read once, whole. */
 static enum dtx_status load_item(struct load *l, struct dtx_ckpt_item *item)
 {
@@ -90,6 +103,7 @@ static enum dtx_status load_item(struct load *l, struct dtx_ckpt_item *item)
                         "checkpoint %s has no array %s; is it of another model or without that state?", l->folder,
                         item->otherwise[0] ? item->otherwise : item->name);
     DTX_TRY(l->ctx, match(l, item, &index->entries[first]));
+    DTX_TRY(l->ctx, make_room(l, dtx_ckpt_longest(&index->entries[first], count)));
     for (int64_t i = first; i < first + count; i++) {
         const struct dtx_ckpt_entry *e = &index->entries[i];
         bool read = false;
@@ -114,7 +128,6 @@ enum dtx_status dtx_ckpt_index_load(struct dtx_ctx *ctx, const char *folder, con
 {
     struct load l = {.ctx = ctx, .folder = folder, .index = index};
     dtx_ckpt_reader_open(&l.reader, folder);
-    DTX_TRY(ctx, dtx_mem_alloc(ctx, dtx_ckpt_longest(index->entries, index->n), 1, &l.buffer));
     enum dtx_status status = DTX_OK;
     for (int i = 0; i < n_items && status == DTX_OK; i++)
         status = load_item(&l, &items[i]);

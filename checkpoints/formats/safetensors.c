@@ -22,9 +22,12 @@ struct writer {
     int *file_of; /* [n]; −1: no file has it */
     int n_files;
     struct dtx_ckpt_reader reader;
-    void *box, *out; /* one stored box, and some of its rows for the file */
-    float *values, *gain;
+    void *box, *out; /* one stored box; some of its rows as the file has them */
+    float *values;   /* the same rows in fp32 */
+    float *gain;     /* of the layer at work */
 };
+
+enum { PIECE = 1 << 20 }; /* elements that are converted and written at once; at least one row */
 
 static enum dtx_st_dtype file_dtype(const struct writer *w, const struct dtx_hf_tensor *t)
 {
@@ -127,6 +130,7 @@ static enum dtx_status write_tensor(struct writer *w, const struct dtx_hf_tensor
         DTX_TRY(w->ctx, dtx_ckpt_reader_box(w->ctx, &w->reader, e, w->box));
         for (int64_t row = 0, rows; row < e->extent[0]; row += rows) {
             rows = whole_rows ? dtx_hf_run(t, e->global[0] + row, e->extent[0] - row) : 1;
+            rows = dtx_min64(rows, dtx_max64(1, PIECE / (t->ndim == 2 ? e->extent[1] : 1)));
             DTX_TRY(w->ctx, write_rows(w, t, e, row, rows, fd, path, at));
         }
         dtx_meter_add(w->job->meter, e->bytes);
@@ -183,13 +187,14 @@ static enum dtx_status open_writer(struct writer *w)
 {
     const struct dtx_ckpt_export *job = w->job;
     void *memory;
-    int64_t longest = dtx_ckpt_longest(job->index->entries, job->index->n); /* holds elements of 2 bytes or more */
+    int64_t longest = dtx_ckpt_longest(job->index->entries, job->index->n);
+    int64_t piece = dtx_max64(PIECE, dtx_max64(job->model.width, job->model.ffn)); /* no row is longer */
     DTX_TRY(w->ctx, dtx_hf_tensors(w->ctx, &job->model, &w->tensors, &w->n));
     DTX_TRY(w->ctx, dtx_mem_alloc(w->ctx, w->n, sizeof(int), &memory));
     w->file_of = memory;
     DTX_TRY(w->ctx, dtx_mem_alloc(w->ctx, longest, 1, &w->box));
-    DTX_TRY(w->ctx, dtx_mem_alloc(w->ctx, longest, 2, &w->out));
-    DTX_TRY(w->ctx, dtx_mem_alloc(w->ctx, longest, 2, &memory));
+    DTX_TRY(w->ctx, dtx_mem_alloc(w->ctx, piece, sizeof(float), &w->out));
+    DTX_TRY(w->ctx, dtx_mem_alloc(w->ctx, piece, sizeof(float), &memory));
     w->values = memory;
     DTX_TRY(w->ctx, dtx_mem_alloc(w->ctx, 2 * job->model.head_dim, sizeof(float), &memory));
     w->gain = memory;

@@ -13,7 +13,7 @@ export HF_HOME="$work/home"
 
 python=${DTX_PEERS_PYTHON:-}
 if [ -z "$python" ]; then
-    python3 -m venv "$work/venv" && "$work/venv/bin/pip" install -q torch transformers lm_eval >"$work/pip" 2>&1 || {
+    python3 -m venv "$work/venv" && "$work/venv/bin/pip" install -q torch transformers "lm_eval[hf]" >"$work/pip" 2>&1 || {
         echo "skipped: torch, transformers and lm_eval cannot be installed: $(tail -n 1 "$work/pip" 2>/dev/null)"
         exit 77
     }
