@@ -150,6 +150,14 @@ for run in init1 init4 init2 init-bf16; do
         complain "$run: the held-out loss at step 1 is not the checkpoint's: $(cat log)"
     [ "$(field step $run | xargs)" = '1 2' ] || complain "$run: steps $(field step $run | xargs)"
 done
+# a run in bf16 gives its masters, to runs in bf16 on several data ranks and in fp32
+"$DTX" eval --resume bf16/checkpoints --samples 8 >direct 2>log
+train 2 init-masters "${new[@]}" --init bf16/checkpoints --train.dtype bf16 --parallel.dp 2
+train 1 init-wider "${new[@]}" --init bf16/checkpoints
+close_numbers 1e-3 <(heldout_of direct) <(field heldout_loss init-masters | head -n 1) >log || complain "masters: $(cat log)"
+close_numbers 1e-2 <(heldout_of direct) <(field heldout_loss init-wider | head -n 1) >log || complain "wider: $(cat log)"
+ckpt 0 export --out wider-hf --dtype f32 init-wider/checkpoints
+cmp -s wider-hf/model.safetensors bf16-f32/model.safetensors || complain "a run in fp32 does not begin with the masters"
 close_numbers 1e-6 <(field loss init1) <(field loss init4) >log || complain "init on 4 ranks: $(cat log)"
 same_loss=$(field loss init1 | head -n 1)
 train 1 fresh --model.kv_heads 2 --model.tied false --train.steps 2
