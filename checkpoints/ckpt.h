@@ -15,17 +15,21 @@
 
 enum { DTX_CKPT_NAME = 128 };
 
-/* One rank's part of one array. `data` is host memory of the local array. */
+/* One rank's part of one array. `data` is host memory of the local array. A save may have a `read` instead, which makes
+ * the bytes of any box of the local array, dense; it is called twice for each box and must give the same bytes. */
 struct dtx_ckpt_item {
-    char name[DTX_CKPT_NAME];    /* "/model/layers.07.attn.q" */
-    enum dtx_dtype dtype;        /* of memory and of the file (loading converts nothing: must match) */
-    int ndim;                    /* 1..DTX_MAX_DIMS */
-    int64_t whole[DTX_MAX_DIMS]; /* shape of the whole array, without padding */
-    int64_t local[DTX_MAX_DIMS]; /* shape of the local array, with padding */
+    char name[DTX_CKPT_NAME];      /* "/model/layers.07.attn.q" */
+    char otherwise[DTX_CKPT_NAME]; /* load: the array to take where there is none of that name; "": it must be there */
+    enum dtx_dtype dtype;          /* of memory and of the file (loading converts nothing: must match) */
+    int ndim;                      /* 1..DTX_MAX_DIMS */
+    int64_t whole[DTX_MAX_DIMS];   /* shape of the whole array, without padding */
+    int64_t local[DTX_MAX_DIMS];   /* shape of the local array, with padding */
     int n_boxes;
     struct dtx_box boxes[DTX_MAX_BOXES];
     bool writer; /* this rank writes the boxes (each element has exactly one writer over all ranks: checked) */
     void *data;
+    enum dtx_status (*read)(struct dtx_ctx *ctx, void *source, const struct dtx_box *box, void *dense);
+    void *source; /* of read */
 };
 
 /* Scalars and texts kept with the state; the index carries them as attributes (long text as a dataset). */
@@ -35,6 +39,7 @@ struct dtx_ckpt_meta {
     int mesh[4]; /* tp, dp, pp, cp of the writer */
     char isa[32], program[32];
     double best_heldout; /* lowest held-out loss so far; NaN when none */
+    char origin[256];    /* where weights alone come from ("imported from …"); "": a run, with all its state */
     char *config;        /* resolved options as YAML; owned by whoever filled it (load: free with dtx_mem_free) */
 };
 

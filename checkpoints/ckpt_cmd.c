@@ -2,8 +2,8 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
+#include "checkpoints/convert.h"
 #include "checkpoints/disk.h"
 #include "checkpoints/index.h"
 #include "checkpoints/retain.h"
@@ -17,17 +17,33 @@ static const char usage[] =
     "       dtx ckpt show PATH\n"
     "       dtx ckpt verify PATH...\n"
     "       dtx ckpt diff [--limit X] A B\n"
+    "       dtx ckpt export --out DIR [--tokenizer tokenizer.json] [--dtype f32|bf16] [--force] PATH\n"
+    "       dtx ckpt import --out DIR [--force] FOLDER\n"
+    "       dtx ckpt average --out DIR [--force] PATH PATH...\n"
     "\n"
     "ls lists the checkpoints of a folder, newest first. show prints a checkpoint's scalars, its options, arrays and\n"
     "shards. verify reads every byte and compares every checksum; of a folder of checkpoints, in all of them. diff\n"
     "compares whole arrays, however either side was cut. PATH, A and B: a checkpoint (step-00001000), or a folder of\n"
     "checkpoints, which stands for its newest complete one. Exit code: 0 good or equal, 1 damaged or different.\n"
     "\n"
-    "options\n"
-    "  --limit X        diff: largest |a - b| that counts as equal [0]\n";
+    "export writes a Hugging Face folder: DiffLlama, or Llama for softmax attention. import reads one of either as a\n"
+    "checkpoint of weights alone; average makes one of the mean of several. Both write a folder of checkpoints; begin "
+    "a\n"
+    "run with `dtx train --init DIR`. A target appears when it is complete, or not at all.\n"
+    "\n"
+    "options\n";
 
 static const struct dtx_opt_row rows[] = {
-    {"limit", DTX_OPT_REAL, "0", "0..", DTX_OPT_FREE, "largest |a - b| that counts as equal"},
+    {"limit", DTX_OPT_REAL, "0", "0..", DTX_OPT_FREE, "diff: largest |a - b| that counts as equal"},
+    {"out", DTX_OPT_TEXT, "", NULL, DTX_OPT_FREE, "export, import, average: folder to write"},
+    {"force", DTX_OPT_BOOL, "false", NULL, DTX_OPT_FREE, "export, import, average: replace what is there"},
+    {"format", DTX_OPT_TEXT, "safetensors", NULL, DTX_OPT_FREE, "export, import: the other format"},
+    {"dtype", DTX_OPT_CHOICE, "auto", "auto|f32|bf16", DTX_OPT_FREE,
+     "export: of matrices, from the masters; vectors stay f32; auto: as trained"},
+    {"tokenizer", DTX_OPT_TEXT, "", NULL, DTX_OPT_FREE, "export: tokenizer.json to go with it"},
+    {"end_token", DTX_OPT_TEXT, "<|endoftext|>", NULL, DTX_OPT_FREE,
+     "export: special token that begins and ends documents"},
+    {"shard_bytes", DTX_OPT_INT, "5000000000", "1..", DTX_OPT_FREE, "export: most bytes of a file of weights"},
     {NULL, DTX_OPT_INT, NULL, NULL, DTX_OPT_FREE, NULL},
 };
 
@@ -121,7 +137,7 @@ static enum dtx_status show(struct dtx_ctx *ctx, const struct request *request)
     DTX_TRY(ctx, pick(ctx, request->words[1], path));
     DTX_TRY(ctx, dtx_ckpt_index_read(ctx, path, &index));
     const struct dtx_ckpt_meta *m = &index.meta;
-    printf("checkpoint    %s\nformat        %d\nprogram       dtx %s\nstep          %lld\ntokens        %lld\n"
+    printf("checkpoint    %s\nformat        %d\nprogram       %s\nstep          %lld\ntokens        %lld\n"
            "samples       %lld\nseed          %llu\nmesh          tp %d, dp %d, pp %d, cp %d\ninstructions  %s\n",
            path, DTX_CKPT_FORMAT, m->program, (long long)m->step, (long long)m->tokens, (long long)m->samples,
            (unsigned long long)m->seed, m->mesh[0], m->mesh[1], m->mesh[2], m->mesh[3], m->isa);
@@ -129,6 +145,8 @@ static enum dtx_status show(struct dtx_ctx *ctx, const struct request *request)
         printf("best loss     none yet\n");
     else
         printf("best loss     %.6f\n", m->best_heldout);
+    if (m->origin[0])
+        printf("weights alone %s\n", m->origin);
     printf("\noptions\n%s", m->config);
     print_arrays(&index);
     printf("\nfiles\n");
@@ -141,16 +159,13 @@ static enum dtx_status show(struct dtx_ctx *ctx, const struct request *request)
 
 static enum dtx_status verify_shards(struct dtx_ctx *ctx, const char *path, const struct dtx_ckpt_index *index)
 {
-    int shards = index->manifest.n_files - 1;
-    for (int shard = 0; shard < shards; shard++) {
-        if (isatty(STDERR_FILENO))
-            fprintf(stderr, "\rverify %s: shard %d of %d\033[K", path, shard + 1, shards);
-        enum dtx_status status = dtx_ckpt_shard_verify(ctx, path, index, shard);
-        if (isatty(STDERR_FILENO))
-            fprintf(stderr, "\r\033[K");
-        DTX_TRY(ctx, status);
-    }
-    return DTX_OK;
+    struct dtx_meter meter;
+    enum dtx_status status = DTX_OK;
+    dtx_meter_start(&meter, stderr, "verify", dtx_ckpt_index_bytes(index));
+    for (int shard = 0; status == DTX_OK && shard < index->manifest.n_files - 1; shard++)
+        status = dtx_ckpt_shard_verify(ctx, path, index, shard, &meter);
+    dtx_meter_clear(&meter);
+    return status;
 }
 
 /* One checkpoint; a fault is printed and counted. */
@@ -235,6 +250,13 @@ struct side {
     struct dtx_ckpt_index index;
 };
 
+struct comparison {
+    struct side a, b;
+    double limit;
+    struct dtx_meter meter;
+    int64_t arrays, different;
+};
+
 /* Two arrays of one shape and dtype. NaN equals NaN of the same bits only. */
 static bool values_equal(const struct dtx_ckpt_item *a, const struct dtx_ckpt_item *b, int64_t n, double limit)
 {
@@ -256,21 +278,23 @@ static bool values_equal(const struct dtx_ckpt_item *a, const struct dtx_ckpt_it
 }
 
 /* The array at entries[i] of a and entries[j] of b. */
-static enum dtx_status compare_arrays(struct dtx_ctx *ctx, const struct side *a, int64_t i, const struct side *b,
-                                      int64_t j, double limit, bool *equal)
+static enum dtx_status compare_arrays(struct dtx_ctx *ctx, struct comparison *c, int64_t i, int64_t j, bool *equal)
 {
-    const struct dtx_ckpt_entry *x = &a->index.entries[i], *y = &b->index.entries[j];
+    const struct dtx_ckpt_entry *x = &c->a.index.entries[i], *y = &c->b.index.entries[j];
     struct dtx_ckpt_item left, right;
     int64_t n, m;
     *equal = false;
     if (x->ndim != y->ndim || memcmp(x->whole, y->whole, sizeof x->whole) != 0 || strcmp(x->dtype, y->dtype) != 0) {
+        dtx_meter_clear(&c->meter);
         printf("%-52s has another shape or dtype\n", x->name);
         return DTX_OK;
     }
-    DTX_TRY(ctx, load_whole(ctx, a->path, &a->index, x, &left, &n));
-    enum dtx_status status = load_whole(ctx, b->path, &b->index, y, &right, &m);
+    DTX_TRY(ctx, load_whole(ctx, c->a.path, &c->a.index, x, &left, &n));
+    enum dtx_status status = load_whole(ctx, c->b.path, &c->b.index, y, &right, &m);
     if (status == DTX_OK) {
-        *equal = values_equal(&left, &right, n, limit);
+        dtx_meter_add(&c->meter, 2 * n * (int64_t)dtx_dtype_bytes(left.dtype));
+        dtx_meter_clear(&c->meter);
+        *equal = values_equal(&left, &right, n, c->limit);
         dtx_mem_free(right.data);
     }
     dtx_mem_free(left.data);
@@ -278,52 +302,103 @@ static enum dtx_status compare_arrays(struct dtx_ctx *ctx, const struct side *a,
 }
 
 /* Walks both sorted tables side by side. */
-static enum dtx_status compare(struct dtx_ctx *ctx, const struct side *a, const struct side *b, double limit,
-                               int64_t *arrays, int64_t *different)
+static enum dtx_status compare(struct dtx_ctx *ctx, struct comparison *c)
 {
+    const struct dtx_ckpt_index *a = &c->a.index, *b = &c->b.index;
     int64_t i = 0, j = 0;
-    *arrays = *different = 0;
-    while (i < a->index.n || j < b->index.n) {
-        const struct dtx_ckpt_entry *x = &a->index.entries[i], *y = &b->index.entries[j];
-        int order = i == a->index.n ? 1 : j == b->index.n ? -1 : strcmp(x->name, y->name);
+    dtx_meter_start(&c->meter, stderr, "diff", dtx_ckpt_index_bytes(a) + dtx_ckpt_index_bytes(b));
+    while (i < a->n || j < b->n) {
+        const struct dtx_ckpt_entry *x = &a->entries[i], *y = &b->entries[j];
+        int order = i == a->n ? 1 : j == b->n ? -1 : strcmp(x->name, y->name);
         bool equal = false;
         if (order < 0)
             printf("%-52s is in the first only\n", x->name);
         else if (order > 0)
             printf("%-52s is in the second only\n", y->name);
         else
-            DTX_TRY(ctx, compare_arrays(ctx, a, i, b, j, limit, &equal));
-        ++*arrays;
-        *different += !equal;
-        i += order <= 0 ? dtx_ckpt_run(a->index.entries, a->index.n, i) : 0;
-        j += order >= 0 ? dtx_ckpt_run(b->index.entries, b->index.n, j) : 0;
+            DTX_TRY(ctx, compare_arrays(ctx, c, i, j, &equal));
+        c->arrays++;
+        c->different += !equal;
+        i += order <= 0 ? dtx_ckpt_run(a->entries, a->n, i) : 0;
+        j += order >= 0 ? dtx_ckpt_run(b->entries, b->n, j) : 0;
     }
     return DTX_OK;
 }
 
 static enum dtx_status diff(struct dtx_ctx *ctx, const struct request *request)
 {
-    struct side a, b;
-    int64_t arrays, different;
-    DTX_TRY(ctx, pick(ctx, request->words[1], a.path));
-    DTX_TRY(ctx, pick(ctx, request->words[2], b.path));
-    DTX_TRY(ctx, dtx_ckpt_index_read(ctx, a.path, &a.index));
-    enum dtx_status status = dtx_ckpt_index_read(ctx, b.path, &b.index);
+    struct comparison c = {.limit = dtx_opt_real(request->opt, "limit")};
+    DTX_TRY(ctx, pick(ctx, request->words[1], c.a.path));
+    DTX_TRY(ctx, pick(ctx, request->words[2], c.b.path));
+    DTX_TRY(ctx, dtx_ckpt_index_read(ctx, c.a.path, &c.a.index));
+    enum dtx_status status = dtx_ckpt_index_read(ctx, c.b.path, &c.b.index);
     if (status == DTX_OK) {
-        status = compare(ctx, &a, &b, dtx_opt_real(request->opt, "limit"), &arrays, &different);
-        dtx_ckpt_index_free(&b.index);
+        status = compare(ctx, &c);
+        dtx_ckpt_index_free(&c.b.index);
     }
-    dtx_ckpt_index_free(&a.index);
+    dtx_ckpt_index_free(&c.a.index);
     DTX_TRY(ctx, status);
-    printf("%lld arrays, %lld different\n", (long long)arrays, (long long)different);
-    return different ? DTX_E_RANGE : DTX_OK; /* said already; exit code 1, as of diff */
+    printf("%lld arrays, %lld different\n", (long long)c.arrays, (long long)c.different);
+    return c.different ? DTX_E_RANGE : DTX_OK; /* said already; exit code 1, as of diff */
+}
+
+static enum dtx_status pick_format(struct dtx_ctx *ctx, const struct request *request,
+                                   const struct dtx_ckpt_format **format)
+{
+    const char *name = dtx_opt_text(request->opt, "format");
+    *format = dtx_ckpt_format_find(name);
+    return *format ? DTX_OK
+                   : dtx_fail(ctx, DTX_E_CONFIG, "--format '%s' is none of: %s", name, dtx_ckpt_format_names());
+}
+
+static enum dtx_status export_one(struct dtx_ctx *ctx, const struct request *request)
+{
+    char path[DTX_DISK_PATH];
+    const struct dtx_ckpt_format *format;
+    struct dtx_ckpt_export job = {.checkpoint = path,
+                                  .shard_bytes = dtx_opt_int(request->opt, "shard_bytes"),
+                                  .tokenizer = dtx_opt_text(request->opt, "tokenizer"),
+                                  .end_token = dtx_opt_text(request->opt, "end_token")};
+    DTX_TRY(ctx, pick_format(ctx, request, &format));
+    DTX_TRY(ctx, pick(ctx, request->words[1], path));
+    job.as_trained = !dtx_dtype_parse(dtx_opt_text(request->opt, "dtype"), &job.dtype);
+    return dtx_ckpt_export(ctx, format, &job, dtx_opt_text(request->opt, "out"), dtx_opt_bool(request->opt, "force"));
+}
+
+static enum dtx_status import_one(struct dtx_ctx *ctx, const struct request *request)
+{
+    const struct dtx_ckpt_format *format;
+    DTX_TRY(ctx, pick_format(ctx, request, &format));
+    return dtx_ckpt_import(ctx, format, request->words[1], dtx_opt_text(request->opt, "out"),
+                           dtx_opt_bool(request->opt, "force"));
+}
+
+static enum dtx_status average(struct dtx_ctx *ctx, const struct request *request)
+{
+    int n = request->n - 1;
+    void *memory;
+    DTX_TRY(ctx, dtx_mem_alloc(ctx, n, DTX_DISK_PATH + sizeof(char *), &memory));
+    const char **paths = memory;
+    char *text = (char *)(paths + n);
+    enum dtx_status status = DTX_OK;
+    for (int i = 0; status == DTX_OK && i < n; i++) {
+        paths[i] = text + (size_t)i * DTX_DISK_PATH;
+        status = pick(ctx, request->words[1 + i], text + (size_t)i * DTX_DISK_PATH);
+    }
+    if (status == DTX_OK)
+        status =
+            dtx_ckpt_average(ctx, paths, n, dtx_opt_text(request->opt, "out"), dtx_opt_bool(request->opt, "force"));
+    dtx_mem_free(memory);
+    return status;
 }
 
 static const struct action {
     const char *name;
     int min_paths, max_paths;
     enum dtx_status (*run)(struct dtx_ctx *ctx, const struct request *request);
-} actions[] = {{"ls", 1, 1 << 20, list}, {"show", 1, 1, show}, {"verify", 1, 1 << 20, verify}, {"diff", 2, 2, diff}};
+} actions[] = {{"ls", 1, 1 << 20, list},     {"show", 1, 1, show},         {"verify", 1, 1 << 20, verify},
+               {"diff", 2, 2, diff},         {"export", 1, 1, export_one}, {"import", 1, 1, import_one},
+               {"average", 2, 1000, average}};
 enum { ACTIONS = sizeof actions / sizeof *actions };
 
 static enum dtx_status act(struct dtx_ctx *ctx, const struct request *request)
@@ -336,8 +411,16 @@ static enum dtx_status act(struct dtx_ctx *ctx, const struct request *request)
                                 name, actions[i].min_paths, request->n - 1);
             return actions[i].run(ctx, request);
         }
-    return dtx_fail(ctx, DTX_E_CONFIG, "dtx ckpt: '%s' is none of ls, show, verify, diff; `dtx ckpt --help` explains",
-                    name);
+    return dtx_fail(
+        ctx, DTX_E_CONFIG,
+        "dtx ckpt: '%s' is none of ls, show, verify, diff, export, import, average; `dtx ckpt --help` explains", name);
+}
+
+static void print_help(void)
+{
+    fputs(usage, stdout);
+    for (const struct dtx_opt_row *r = rows; r->key; r++)
+        printf("  --%-14s %s [%s]\n", r->key, r->help, r->initial);
 }
 
 static enum dtx_status run(struct dtx_ctx *ctx, int argc, char **argv)
@@ -347,7 +430,7 @@ static enum dtx_status run(struct dtx_ctx *ctx, int argc, char **argv)
     void *words = NULL;
     for (int i = 0; i < argc; i++)
         if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) {
-            fputs(usage, stdout);
+            print_help();
             return DTX_OK;
         }
     DTX_TRY(ctx, dtx_opt_create(ctx, tables, 1, &request.opt));
@@ -364,4 +447,5 @@ static enum dtx_status run(struct dtx_ctx *ctx, int argc, char **argv)
     return status;
 }
 
-const struct dtx_command dtx_command_ckpt = {"ckpt", "list, show, verify and compare checkpoints", run};
+const struct dtx_command dtx_command_ckpt = {"ckpt", "list, show, verify, compare, convert and average checkpoints",
+                                             run};

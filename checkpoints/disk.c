@@ -53,7 +53,7 @@ enum dtx_status dtx_disk_size(struct dtx_ctx *ctx, const char *path, int64_t *by
     return DTX_OK;
 }
 
-static void parent_of(const char *path, char out[DTX_DISK_PATH])
+void dtx_disk_parent(const char *path, char out[DTX_DISK_PATH])
 {
     snprintf(out, DTX_DISK_PATH, "%s", path);
     size_t n = strlen(out);
@@ -73,7 +73,7 @@ enum dtx_status dtx_disk_make_folder(struct dtx_ctx *ctx, const char *path)
     char parent[DTX_DISK_PATH];
     if (mkdir(path, 0777) != 0)
         return os_error(ctx, "make folder", path);
-    parent_of(path, parent);
+    dtx_disk_parent(path, parent);
     return dtx_disk_sync(ctx, parent);
 }
 
@@ -95,7 +95,7 @@ enum dtx_status dtx_disk_make_folders(struct dtx_ctx *ctx, const char *path)
     return DTX_OK;
 }
 
-enum dtx_status dtx_disk_remove_folder(struct dtx_ctx *ctx, const char *path)
+enum dtx_status dtx_disk_empty_folder(struct dtx_ctx *ctx, const char *path)
 {
     DIR *folder = opendir(path);
     if (!folder)
@@ -111,9 +111,13 @@ enum dtx_status dtx_disk_remove_folder(struct dtx_ctx *ctx, const char *path)
             status = os_error(ctx, "remove", file);
     }
     closedir(folder);
-    if (status == DTX_OK && rmdir(path) != 0)
-        status = os_error(ctx, "remove folder", path);
     return status;
+}
+
+enum dtx_status dtx_disk_remove_folder(struct dtx_ctx *ctx, const char *path)
+{
+    DTX_TRY(ctx, dtx_disk_empty_folder(ctx, path));
+    return rmdir(path) == 0 ? DTX_OK : os_error(ctx, "remove folder", path);
 }
 
 enum dtx_status dtx_disk_rename(struct dtx_ctx *ctx, const char *from, const char *to)

@@ -17,8 +17,11 @@ enum dtx_status dtx_disk_size(struct dtx_ctx *ctx, const char *path, int64_t *by
 /* The folder and its missing parents; each new entry is synced into its parent. */
 enum dtx_status dtx_disk_make_folders(struct dtx_ctx *ctx, const char *path);
 enum dtx_status dtx_disk_make_folder(struct dtx_ctx *ctx, const char *path);
-/* Removes a folder with the files in it. */
+/* Removes the files of a folder; the folder with them. */
+enum dtx_status dtx_disk_empty_folder(struct dtx_ctx *ctx, const char *path);
 enum dtx_status dtx_disk_remove_folder(struct dtx_ctx *ctx, const char *path);
+/* The folder that holds `path`, as its name says. */
+void dtx_disk_parent(const char *path, char out[DTX_DISK_PATH]);
 enum dtx_status dtx_disk_rename(struct dtx_ctx *ctx, const char *from, const char *to);
 /* The same when `to` is a folder that exists: afterwards `from` holds what `to` held. Atomic where the file system can;
  * else by way of the name `aside`. */

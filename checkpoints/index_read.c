@@ -67,6 +67,8 @@ static enum dtx_status read_meta(struct dtx_ctx *ctx, hid_t file, const char *pa
     DTX_TRY(ctx, dtx_h5_read_attribute(ctx, file, path, "best_heldout", H5T_NATIVE_DOUBLE, 0, &meta->best_heldout));
     DTX_TRY(ctx, dtx_h5_read_text_attribute(ctx, file, path, "isa", meta->isa, sizeof meta->isa));
     DTX_TRY(ctx, dtx_h5_read_text_attribute(ctx, file, path, "program", meta->program, sizeof meta->program));
+    if (H5Aexists(file, "origin") > 0)
+        DTX_TRY(ctx, dtx_h5_read_text_attribute(ctx, file, path, "origin", meta->origin, sizeof meta->origin));
     for (int i = 0; i < 3; i++)
         meta->mesh[i] = mesh[i];
     meta->mesh[3] = context;
@@ -176,14 +178,14 @@ fail:
 }
 
 enum dtx_status dtx_ckpt_shard_verify(struct dtx_ctx *ctx, const char *folder, const struct dtx_ckpt_index *index,
-                                      int shard)
+                                      int shard, struct dtx_meter *meter)
 {
     const struct dtx_ckpt_file *file = &index->manifest.files[1 + shard];
     char path[DTX_DISK_PATH];
     int64_t bytes;
     uint64_t hash;
     DTX_TRY(ctx, dtx_disk_join(ctx, folder, file->name, path));
-    DTX_TRY(ctx, dtx_ckpt_shard_check(ctx, path, index->entries, index->n, shard, &bytes, &hash));
+    DTX_TRY(ctx, dtx_ckpt_shard_check(ctx, path, index->entries, index->n, shard, meter, &bytes, &hash));
     if (bytes != file->bytes || hash != file->hash)
         return dtx_fail(ctx, DTX_E_FORMAT, "%s is damaged: its checksum differs, though those of its boxes do not",
                         path);
@@ -195,8 +197,27 @@ enum dtx_status dtx_ckpt_index_verify(struct dtx_ctx *ctx, struct dtx_comm *worl
 {
     enum dtx_status status = DTX_OK;
     for (int shard = world->rank; status == DTX_OK && shard < index->manifest.n_files - 1; shard += world->size)
-        status = dtx_ckpt_shard_verify(ctx, folder, index, shard);
+        status = dtx_ckpt_shard_verify(ctx, folder, index, shard, NULL);
     return dtx_comm_agree(world, status);
+}
+
+int64_t dtx_ckpt_index_weight(const struct dtx_ckpt_index *index, const char *weight, int64_t *first)
+{
+    char name[DTX_CKPT_NAME];
+    snprintf(name, sizeof name, "/optimizer/master/%s", weight);
+    int64_t count = dtx_ckpt_lookup(index->entries, index->n, name, first);
+    if (count > 0)
+        return count;
+    snprintf(name, sizeof name, "/model/%s", weight);
+    return dtx_ckpt_lookup(index->entries, index->n, name, first);
+}
+
+int64_t dtx_ckpt_index_bytes(const struct dtx_ckpt_index *index)
+{
+    int64_t bytes = 0;
+    for (int64_t i = 0; i < index->n; i++)
+        bytes += index->entries[i].bytes;
+    return bytes;
 }
 
 void dtx_ckpt_index_free(struct dtx_ckpt_index *index)

@@ -189,6 +189,14 @@ enum dtx_status dtx_ckpt_check_table(struct dtx_ctx *ctx, const char *where, con
     return DTX_OK;
 }
 
+int64_t dtx_ckpt_longest(const struct dtx_ckpt_entry *entries, int64_t n)
+{
+    int64_t longest = 1;
+    for (int64_t i = 0; i < n; i++)
+        longest = dtx_max64(longest, entries[i].bytes);
+    return longest;
+}
+
 int dtx_ckpt_assign_shards(struct dtx_ckpt_entry *entries, int64_t n, int world_size, int max_shards,
                            int *shard_of_rank)
 {

@@ -38,6 +38,7 @@ void dtx_ckpt_sort(struct dtx_ckpt_entry *entries, int64_t n);
 int64_t dtx_ckpt_lookup(const struct dtx_ckpt_entry *entries, int64_t n, const char *name, int64_t *first);
 /* Entries from `first` on that have its name. */
 int64_t dtx_ckpt_run(const struct dtx_ckpt_entry *entries, int64_t n, int64_t first);
+int64_t dtx_ckpt_longest(const struct dtx_ckpt_entry *entries, int64_t n); /* bytes of the longest box, at least 1 */
 /* Refuses a sorted table in which a field makes no sense or an array is not covered exactly once. `where` leads the
  * message. */
 enum dtx_status dtx_ckpt_check_table(struct dtx_ctx *ctx, const char *where, const struct dtx_ckpt_entry *entries,

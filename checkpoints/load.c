@@ -2,7 +2,6 @@
 
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "checkpoints/disk.h"
 #include "checkpoints/index.h"
@@ -14,9 +13,9 @@ struct load {
     struct dtx_ctx *ctx;
     const char *folder;
     const struct dtx_ckpt_index *index;
-    void *buffer; /* for the longest stored box */
-    int shard, fd;
-    char path[DTX_DISK_PATH]; /* of the open shard */
+    void *buffer; /* for the longest stored box of the arrays so far */
+    int64_t buffer_bytes;
+    struct dtx_ckpt_reader reader;
 };
 
 static void format_shape(const int64_t *shape, int ndim, char out[96])
@@ -40,22 +39,6 @@ static enum dtx_status match(struct load *l, const struct dtx_ckpt_item *item, c
     if (strcmp(e->dtype, dtx_dtype_name(item->dtype)) != 0)
         return dtx_fail(l->ctx, DTX_E_CONFIG, "checkpoint %s: %s is stored as %s; this run needs %s", l->folder,
                         e->name, e->dtype, dtx_dtype_name(item->dtype));
-    return DTX_OK;
-}
-
-static enum dtx_status open_shard(struct load *l, int shard)
-{
-    char name[32];
-    if (l->shard == shard)
-        return DTX_OK;
-    if (l->fd >= 0)
-        close(l->fd);
-    l->fd = -1;
-    l->shard = -1;
-    dtx_ckpt_shard_name(shard, name);
-    DTX_TRY(l->ctx, dtx_disk_join(l->ctx, l->folder, name, l->path));
-    DTX_TRY(l->ctx, dtx_disk_open_read(l->ctx, l->path, &l->fd));
-    l->shard = shard;
     return DTX_OK;
 }
 
@@ -96,16 +79,31 @@ static void copy_box(const struct dtx_box *box, int ndim, size_t element, const 
     }
 }
 
+static enum dtx_status make_room(struct load *l, int64_t bytes)
+{
+    if (bytes <= l->buffer_bytes)
+        return DTX_OK;
+    dtx_mem_free(l->buffer);
+    l->buffer = NULL;
+    l->buffer_bytes = 0;
+    DTX_TRY(l->ctx, dtx_mem_alloc(l->ctx, bytes, 1, &l->buffer));
+    l->buffer_bytes = bytes;
+    return DTX_OK;
+}
+
 /* Every stored box that touches a wanted one is read once, whole. */
 static enum dtx_status load_item(struct load *l, struct dtx_ckpt_item *item)
 {
     const struct dtx_ckpt_index *index = l->index;
     int64_t first, count = dtx_ckpt_lookup(index->entries, index->n, item->name, &first);
+    if (count == 0 && item->otherwise[0])
+        count = dtx_ckpt_lookup(index->entries, index->n, item->otherwise, &first);
     if (count == 0)
         return dtx_fail(l->ctx, DTX_E_CONFIG,
                         "checkpoint %s has no array %s; is it of another model or without that state?", l->folder,
-                        item->name);
+                        item->otherwise[0] ? item->otherwise : item->name);
     DTX_TRY(l->ctx, match(l, item, &index->entries[first]));
+    DTX_TRY(l->ctx, make_room(l, dtx_ckpt_longest(&index->entries[first], count)));
     for (int64_t i = first; i < first + count; i++) {
         const struct dtx_ckpt_entry *e = &index->entries[i];
         bool read = false;
@@ -114,8 +112,7 @@ static enum dtx_status load_item(struct load *l, struct dtx_ckpt_item *item)
             if (!intersect(e, &item->boxes[b], &common))
                 continue;
             if (!read) {
-                DTX_TRY(l->ctx, open_shard(l, e->shard));
-                DTX_TRY(l->ctx, dtx_ckpt_box_read(l->ctx, l->fd, l->path, e, l->buffer));
+                DTX_TRY(l->ctx, dtx_ckpt_reader_box(l->ctx, &l->reader, e, l->buffer));
                 read = true;
             }
             if (DTX_MUTANT(ckpt_box_offset))
@@ -129,16 +126,12 @@ static enum dtx_status load_item(struct load *l, struct dtx_ckpt_item *item)
 enum dtx_status dtx_ckpt_index_load(struct dtx_ctx *ctx, const char *folder, const struct dtx_ckpt_index *index,
                                     struct dtx_ckpt_item *items, int n_items)
 {
-    struct load l = {.ctx = ctx, .folder = folder, .index = index, .shard = -1, .fd = -1};
-    int64_t longest = 1;
-    for (int64_t i = 0; i < index->n; i++)
-        longest = dtx_max64(longest, index->entries[i].bytes);
-    DTX_TRY(ctx, dtx_mem_alloc(ctx, longest, 1, &l.buffer));
+    struct load l = {.ctx = ctx, .folder = folder, .index = index};
+    dtx_ckpt_reader_open(&l.reader, folder);
     enum dtx_status status = DTX_OK;
     for (int i = 0; i < n_items && status == DTX_OK; i++)
         status = load_item(&l, &items[i]);
-    if (l.fd >= 0)
-        close(l.fd);
+    dtx_ckpt_reader_close(&l.reader);
     dtx_mem_free(l.buffer);
     return status;
 }

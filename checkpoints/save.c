@@ -41,21 +41,25 @@ struct save {
     struct dtx_ckpt_manifest manifest;
 };
 
-/* The bytes of a part, dense: in place where they are, else gathered into the buffer. */
-static const void *part_bytes(const struct save *s, const struct part *part)
+/* The bytes of a part, dense: in place where they are, else gathered or read into the buffer. */
+static enum dtx_status part_bytes(const struct save *s, const struct part *part, const void **out)
 {
     const struct dtx_ckpt_item *item = part->item;
     size_t element = dtx_dtype_bytes(item->dtype);
     int64_t row = 1;
     bool dense = true;
+    *out = s->buffer;
+    if (item->read)
+        return item->read(s->ctx, item->source, &part->box, s->buffer);
     for (int d = 1; d < item->ndim; d++) {
         row *= item->local[d];
         dense = dense && part->box.extent[d] == item->local[d];
     }
     if (dense)
-        return (const char *)item->data + (size_t)(part->box.local[0] * row) * element;
-    dtx_box_gather(&part->box, item->ndim, item->local, element, item->data, s->buffer);
-    return s->buffer;
+        *out = (const char *)item->data + (size_t)(part->box.local[0] * row) * element;
+    else
+        dtx_box_gather(&part->box, item->ndim, item->local, element, item->data, s->buffer);
+    return DTX_OK;
 }
 
 static enum dtx_status check_item(struct dtx_ctx *ctx, const struct dtx_ckpt_item *item)
@@ -100,10 +104,11 @@ static enum dtx_status list_parts(struct save *s, const struct dtx_ckpt_item *it
     return dtx_mem_alloc(s->ctx, longest, 1, &s->buffer);
 }
 
-static void fill_entry(const struct save *s, int64_t i, struct dtx_ckpt_entry *e)
+static enum dtx_status fill_entry(const struct save *s, int64_t i, struct dtx_ckpt_entry *e)
 {
     const struct part *part = &s->parts[i];
     const struct dtx_ckpt_item *item = part->item;
+    const void *bytes;
     memset(e, 0, sizeof *e);
     snprintf(e->name, sizeof e->name, "%.*s", DTX_CKPT_NAME - 1, item->name);
     snprintf(e->dtype, sizeof e->dtype, "%s", dtx_dtype_name(item->dtype));
@@ -114,9 +119,11 @@ static void fill_entry(const struct save *s, int64_t i, struct dtx_ckpt_entry *e
         e->extent[d] = part->box.extent[d];
     }
     e->bytes = dtx_ckpt_box_count(&part->box, item->ndim) * (int64_t)dtx_dtype_bytes(item->dtype);
-    e->checksum = dtx_hash(part_bytes(s, part), (size_t)e->bytes, 0);
+    DTX_TRY(s->ctx, part_bytes(s, part, &bytes));
+    e->checksum = dtx_hash(bytes, (size_t)e->bytes, 0);
     e->writer = s->world->rank;
     e->part = (int32_t)i;
+    return DTX_OK;
 }
 
 /* Every rank's entries on every rank, sorted. */
@@ -135,7 +142,7 @@ static enum dtx_status gather_table(struct save *s)
     if (status == DTX_OK)
         status = dtx_mem_alloc(ctx, most * world_size, sizeof(struct dtx_ckpt_entry), &all);
     for (int64_t i = 0; status == DTX_OK && i < s->n_parts; i++)
-        fill_entry(s, i, (struct dtx_ckpt_entry *)mine + i);
+        status = fill_entry(s, i, (struct dtx_ckpt_entry *)mine + i);
     DTX_TRY_GOTO(ctx, status, dtx_comm_agree(s->world, status), done);
     DTX_TRY_GOTO(ctx, status, dtx_comm_gather_bytes(s->world, mine, most * (int64_t)sizeof(struct dtx_ckpt_entry), all),
                  done);
@@ -224,8 +231,12 @@ static enum dtx_status write_parts(struct save *s)
     enum dtx_status status = DTX_OK;
     for (int64_t i = 0; i < s->n && status == DTX_OK; i++) {
         const struct dtx_ckpt_entry *e = &s->entries[i];
-        if (e->writer == s->world->rank)
-            status = dtx_disk_write_at(s->ctx, fd, path, part_bytes(s, &s->parts[e->part]), e->bytes, e->offset);
+        const void *bytes;
+        if (e->writer != s->world->rank)
+            continue;
+        status = part_bytes(s, &s->parts[e->part], &bytes);
+        if (status == DTX_OK)
+            status = dtx_disk_write_at(s->ctx, fd, path, bytes, e->bytes, e->offset);
     }
     if (status != DTX_OK) {
         close(fd);
@@ -248,7 +259,7 @@ static enum dtx_status check_shards(struct save *s)
         status = shard_path(s, path);
         if (status == DTX_OK)
             status = dtx_ckpt_shard_check(s->ctx, path, s->entries, DTX_MUTANT(ckpt_readback_unchecked) ? 0 : s->n,
-                                          s->shard, &mine.bytes, &mine.hash);
+                                          s->shard, NULL, &mine.bytes, &mine.hash);
     }
     DTX_TRY_GOTO(s->ctx, status, dtx_comm_agree(s->world, status), done);
     DTX_TRY_GOTO(s->ctx, status, dtx_comm_gather_bytes(s->world, &mine, sizeof mine, all), done);

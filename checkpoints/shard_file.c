@@ -110,6 +110,32 @@ enum dtx_status dtx_ckpt_box_read(struct dtx_ctx *ctx, int fd, const char *path,
     return DTX_OK;
 }
 
+void dtx_ckpt_reader_open(struct dtx_ckpt_reader *reader, const char *folder)
+{
+    *reader = (struct dtx_ckpt_reader){.folder = folder, .shard = -1, .fd = -1};
+}
+
+void dtx_ckpt_reader_close(struct dtx_ckpt_reader *reader)
+{
+    if (reader->fd >= 0)
+        close(reader->fd);
+    reader->fd = reader->shard = -1;
+}
+
+enum dtx_status dtx_ckpt_reader_box(struct dtx_ctx *ctx, struct dtx_ckpt_reader *reader,
+                                    const struct dtx_ckpt_entry *entry, void *data)
+{
+    char name[32];
+    if (reader->shard != entry->shard) {
+        dtx_ckpt_reader_close(reader);
+        dtx_ckpt_shard_name(entry->shard, name);
+        DTX_TRY(ctx, dtx_disk_join(ctx, reader->folder, name, reader->path));
+        DTX_TRY(ctx, dtx_disk_open_read(ctx, reader->path, &reader->fd));
+        reader->shard = entry->shard;
+    }
+    return dtx_ckpt_box_read(ctx, reader->fd, reader->path, entry, data);
+}
+
 static int by_offset(const void *a, const void *b)
 {
     const struct dtx_ckpt_entry *const *x = a, *const *y = b;
@@ -130,7 +156,8 @@ static enum dtx_status hash_gap(struct dtx_ctx *ctx, int fd, const char *path, s
 }
 
 static enum dtx_status check_boxes(struct dtx_ctx *ctx, int fd, const char *path, struct dtx_hasher *hasher,
-                                   const struct dtx_ckpt_entry *const *boxes, int64_t n, int64_t size, void *buffer)
+                                   const struct dtx_ckpt_entry *const *boxes, int64_t n, int64_t size, void *buffer,
+                                   struct dtx_meter *meter)
 {
     int64_t at = 0;
     for (int64_t i = 0; i < n; i++) {
@@ -141,12 +168,13 @@ static enum dtx_status check_boxes(struct dtx_ctx *ctx, int fd, const char *path
         DTX_TRY(ctx, dtx_ckpt_box_read(ctx, fd, path, boxes[i], buffer));
         dtx_hasher_add(hasher, buffer, (size_t)boxes[i]->bytes);
         at = boxes[i]->offset + boxes[i]->bytes;
+        dtx_meter_add(meter, boxes[i]->bytes);
     }
     return hash_gap(ctx, fd, path, hasher, at, size);
 }
 
 enum dtx_status dtx_ckpt_shard_check(struct dtx_ctx *ctx, const char *path, const struct dtx_ckpt_entry *entries,
-                                     int64_t n, int shard, int64_t *bytes, uint64_t *hash)
+                                     int64_t n, int shard, struct dtx_meter *meter, int64_t *bytes, uint64_t *hash)
 {
     enum dtx_status status;
     void *list, *buffer = NULL;
@@ -166,7 +194,7 @@ enum dtx_status dtx_ckpt_shard_check(struct dtx_ctx *ctx, const char *path, cons
     DTX_TRY_GOTO(ctx, status, dtx_mem_alloc(ctx, dtx_min64(longest, dtx_max64(size, 1)), 1, &buffer), done);
     hasher = dtx_hasher_begin(0);
     if (hasher)
-        status = check_boxes(ctx, fd, path, hasher, boxes, count, size, buffer);
+        status = check_boxes(ctx, fd, path, hasher, boxes, count, size, buffer, meter);
     else
         status = dtx_fail(ctx, DTX_E_MEMORY, "out of memory hashing %s", path);
 done:;

@@ -6,19 +6,33 @@
 #ifndef DTX_CHECKPOINTS_SHARD_FILE_H
 #define DTX_CHECKPOINTS_SHARD_FILE_H
 
+#include "checkpoints/disk.h"
 #include "checkpoints/layout.h"
 #include "checkpoints/manifest.h"
+#include "kernels/base/meter.h"
 
 /* The dataset of entries[i] of a sorted table: the array's name and the box's number among the array's boxes. */
 void dtx_ckpt_box_name(const struct dtx_ckpt_entry *entries, int64_t i, char out[DTX_CKPT_NAME + 24]);
 /* Makes the file with all boxes of `shard`, still without their bytes, and fills in the entries' offsets. */
 enum dtx_status dtx_ckpt_shard_create(struct dtx_ctx *ctx, const char *path, struct dtx_ckpt_entry *entries, int64_t n,
                                       int shard);
-/* Reads the whole file once: compares the checksums of all boxes and gives size and checksum of the file. */
+/* Reads the whole file once: compares the checksums of all boxes and gives size and checksum of the file. `meter` (or
+ * NULL) counts the bytes of boxes. */
 enum dtx_status dtx_ckpt_shard_check(struct dtx_ctx *ctx, const char *path, const struct dtx_ckpt_entry *entries,
-                                     int64_t n, int shard, int64_t *bytes, uint64_t *hash);
+                                     int64_t n, int shard, struct dtx_meter *meter, int64_t *bytes, uint64_t *hash);
 /* Reads one box into `data` (entry->bytes bytes) and compares its checksum. */
 enum dtx_status dtx_ckpt_box_read(struct dtx_ctx *ctx, int fd, const char *path, const struct dtx_ckpt_entry *entry,
                                   void *data);
+
+/* Reads boxes of one checkpoint folder, with one shard open at a time. */
+struct dtx_ckpt_reader {
+    const char *folder;
+    int shard, fd;
+    char path[DTX_DISK_PATH]; /* of the open shard */
+};
+void dtx_ckpt_reader_open(struct dtx_ckpt_reader *reader, const char *folder);
+enum dtx_status dtx_ckpt_reader_box(struct dtx_ctx *ctx, struct dtx_ckpt_reader *reader,
+                                    const struct dtx_ckpt_entry *entry, void *data);
+void dtx_ckpt_reader_close(struct dtx_ckpt_reader *reader);
 
 #endif

@@ -2,7 +2,6 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include "data/args.h"
 #include "data/textfile.h"
@@ -10,6 +9,7 @@
 #include "data/tokenizer.h"
 #include "kernels/base/clock.h"
 #include "kernels/base/command.h"
+#include "kernels/base/meter.h"
 
 static const char usage[] = "usage: dtx tokenize --tokenizer tokenizer.json --out PREFIX [options] FILE...\n"
                             "\n"
@@ -34,10 +34,8 @@ struct job {
     struct dtx_ids ids;
     enum dtx_split split;
     int32_t separator;
-    int64_t documents, tokens, invalid, bytes;
-    int64_t total_bytes; /* of all files, 0 when one is a pipe */
-    double start, shown;
-    bool terminal;
+    int64_t documents, tokens, invalid;
+    struct dtx_meter meter; /* bytes of text */
 };
 
 static enum dtx_split parse_split(const char *name)
@@ -48,28 +46,6 @@ static enum dtx_split parse_split(const char *name)
         if (strncmp(p, name, n) == 0 && (p[n] == '|' || !p[n]))
             return split;
     return DTX_SPLIT_NONE; /* not reached: the option table admits these names only */
-}
-
-static void show_progress(struct job *j, int64_t bytes)
-{
-    double now = dtx_clock_now(), seconds = now - j->start;
-    if (!j->terminal || now - j->shown < 0.2)
-        return;
-    j->shown = now;
-    double rate = (double)bytes / (seconds > 0 ? seconds : 1);
-    if (j->total_bytes > 0)
-        fprintf(stderr, "\rtokenize %3.0f %%  %.1f of %.1f MB  %.1f MB/s  ETA %.0f s   ",
-                100.0 * (double)bytes / (double)j->total_bytes, (double)bytes / 1e6, (double)j->total_bytes / 1e6,
-                rate / 1e6, (double)(j->total_bytes - bytes) / (rate > 0 ? rate : 1));
-    else
-        fprintf(stderr, "\rtokenize  %.1f MB  %.1f MB/s   ", (double)bytes / 1e6, rate / 1e6);
-}
-
-static void clear_progress(struct job *j)
-{
-    if (j->shown > 0)
-        fprintf(stderr, "\r\033[K");
-    j->shown = 0;
 }
 
 static enum dtx_status write_part(struct dtx_ctx *ctx, struct job *j, const struct dtx_text_part *part)
@@ -94,19 +70,21 @@ static enum dtx_status tokenize_file(struct dtx_ctx *ctx, struct job *j, const c
     struct dtx_textfile *file;
     struct dtx_text_part part;
     bool more = true;
+    int64_t position = 0;
     DTX_TRY(ctx, dtx_textfile_open(ctx, path, j->split, 0, &file));
     enum dtx_status status = DTX_OK;
     while (more && status == DTX_OK) {
         status = dtx_textfile_next(ctx, file, &part, &more);
         if (status == DTX_OK && more)
             status = write_part(ctx, j, &part);
-        show_progress(j, j->bytes + dtx_textfile_position(file));
+        dtx_meter_add(&j->meter, dtx_textfile_position(file) - position);
+        position = dtx_textfile_position(file);
     }
-    j->bytes += dtx_textfile_position(file);
     dtx_textfile_close(file);
     return status;
 }
 
+/* 0 when one is a pipe. */
 static int64_t sum_sizes(const struct dtx_args *args)
 {
     int64_t total = 0;
@@ -135,10 +113,8 @@ static enum dtx_status tokenize(struct dtx_ctx *ctx, const struct dtx_args *args
     const char *out = dtx_opt_text(args->opt, "out");
     if (!out[0])
         return dtx_fail(ctx, DTX_E_CONFIG, "--out PREFIX is missing");
-    struct job j = {.split = parse_split(dtx_opt_text(args->opt, "split")),
-                    .total_bytes = sum_sizes(args),
-                    .start = dtx_clock_now(),
-                    .terminal = isatty(STDERR_FILENO)};
+    struct job j = {.split = parse_split(dtx_opt_text(args->opt, "split"))};
+    dtx_meter_start(&j.meter, stderr, "tokenize", sum_sizes(args));
     struct dtx_tokenizer *t;
     DTX_TRY(ctx, dtx_tokenizer_load(ctx, dtx_opt_text(args->opt, "tokenizer"), &t));
     enum dtx_status status;
@@ -150,15 +126,14 @@ static enum dtx_status tokenize(struct dtx_ctx *ctx, const struct dtx_args *args
     struct dtx_tokenwriter *writer = j.writer;
     j.writer = NULL;
     DTX_TRY_GOTO(ctx, status, dtx_tokenwriter_publish(ctx, writer), done);
-    double seconds = dtx_clock_now() - j.start;
-    clear_progress(&j);
+    double seconds = dtx_clock_now() - j.meter.start, bytes = (double)j.meter.done;
+    dtx_meter_clear(&j.meter);
     printf("%s: %lld documents, %lld tokens from %.1f MB (%.2f bytes/token), %lld invalid parts replaced, %.1f s, "
            "%.1f MB/s\n",
-           out, (long long)j.documents, (long long)j.tokens, (double)j.bytes / 1e6,
-           j.tokens > 0 ? (double)j.bytes / (double)j.tokens : 0.0, (long long)j.invalid, seconds,
-           (double)j.bytes / 1e6 / (seconds > 0 ? seconds : 1));
+           out, (long long)j.documents, (long long)j.tokens, bytes / 1e6, j.tokens > 0 ? bytes / (double)j.tokens : 0.0,
+           (long long)j.invalid, seconds, bytes / 1e6 / (seconds > 0 ? seconds : 1));
 done:
-    clear_progress(&j);
+    dtx_meter_clear(&j.meter);
     dtx_tokenwriter_discard(j.writer);
     dtx_encoder_free(j.encoder);
     dtx_ids_free(&j.ids);

@@ -19,7 +19,8 @@ mkdir -p "$build/object" "$build/found" || exit
 flags=(-std=c11 -D_GNU_SOURCE -O1 -g -I. -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=undefined
     -ffunction-sections $(pkg-config --cflags libxxhash yaml-0.1 jansson libpcre2-8))
 libraries=($(pkg-config --libs libxxhash yaml-0.1 jansson libpcre2-8) -lm -lpthread)
-sources=(kernels/base/*.c $(ls data/*.c | grep -vE '_cmd\.c$|loader|stream') checkpoints/{manifest,disk,layout}.c)
+sources=(kernels/base/*.c $(ls data/*.c | grep -vE '_cmd\.c$|loader|stream') checkpoints/{manifest,disk,layout}.c
+    checkpoints/hf/{safetensors,config_read}.c)
 
 # Objects again where the source or any header is newer.
 headers=$(find kernels data checkpoints parallel tests/parse -name '*.h' -printf '%T@\n' | sort -n | tail -n 1)
@@ -47,6 +48,11 @@ seeds() {
             half=$(($(stat -c %s "${file%.idx}.bin") / 2))
             { printf '%b' "\\x$(printf %02x $half)"; cat "$file"; } >"$folder/$(basename "$file")"
         done ;;
+    safetensors)
+        cp $golden/hf_diffllama/model-00002-of-00002.safetensors "$folder"
+        printf '\10\0{"t":{"dtype":"F32","shape":[2,1],"data_offsets":[0,8]},"u":{"dtype":"I8","shape":[0],"data_offsets":[8,8]}}' \
+            >"$folder/header" ;;
+    hf_config) cp $golden/hf_diffllama/config.json "$folder/diff" && cp $golden/hf_llama/config.json "$folder/llama" ;;
     manifest) printf 'dtx checkpoint 1\nsequence 3\nstep 20\nfile checkpoint.h5 10 0123456789abcdef\n' >"$folder/one" ;;
     esac
 }

@@ -27,8 +27,8 @@ static enum dtx_status evaluate(struct dtx_session *s)
     enum dtx_status status = dtx_heldout_loss(heldout, samples ? samples : INT64_MAX, &loss, &targets);
     dtx_heldout_close(heldout);
     if (status == DTX_OK && !isfinite(loss))
-        status = dtx_fail(s->ctx, DTX_E_NUMERIC, "the held-out loss of %s is %g: its weights are damaged",
-                          s->resumed_from, loss);
+        status =
+            dtx_fail(s->ctx, DTX_E_NUMERIC, "the held-out loss of %s is %g: its weights are damaged", s->source, loss);
     if (status == DTX_OK && s->world->rank == 0)
         printf("held-out loss %.6f nats (perplexity %.3f, %.4f bits a token) over %lld tokens, step %lld\n", loss,
                exp(loss), loss / log(2.0), (long long)targets, (long long)s->meta.step);

@@ -122,8 +122,8 @@ static enum dtx_status open_run_folder(struct loop *l)
 {
     struct dtx_session *s = l->s;
     const char *mode = dtx_opt_text(s->opt, "log.progress");
-    DTX_TRY(l->ctx, dtx_run_folder_open(l->ctx, s->run_dir, s->checkpoint_dir, s->resumed ? s->resumed_from : NULL,
-                                        s->text, &l->folder));
+    DTX_TRY(l->ctx, dtx_run_folder_open(l->ctx, s->run_dir, s->checkpoint_dir, s->resumed ? s->source : NULL, s->text,
+                                        &l->folder));
     DTX_TRY(l->ctx, dtx_metrics_open(l->ctx, s->run_dir, l->step, &l->metrics));
     return dtx_progress_open(l->ctx, stderr,
                              strcmp(mode, "live") == 0    ? DTX_PROGRESS_LIVE
@@ -196,6 +196,8 @@ static void describe(const struct loop *l)
     describe_memory(l);
     if (l->peak > 0)
         dtx_log(l->ctx, DTX_LOG_INFO, "measured peak of all ranks: %sFLOP/s", peak);
+    if (l->s->initialized)
+        dtx_log(l->ctx, DTX_LOG_INFO, "a new run from the weights of %s", l->s->source);
     if (!l->s->resumed)
         return;
     const int *was = l->s->meta.mesh;
@@ -204,7 +206,7 @@ static void describe(const struct loop *l)
     context[0] = '\0';
     if (was[3] > 1)
         snprintf(context, sizeof context, " × cp %d", was[3]);
-    dtx_log(l->ctx, DTX_LOG_INFO, "resumed from %s at step %lld", l->s->resumed_from, (long long)l->step);
+    dtx_log(l->ctx, DTX_LOG_INFO, "resumed from %s at step %lld", l->s->source, (long long)l->step);
     if (!same)
         dtx_log(l->ctx, DTX_LOG_INFO,
                 "the checkpoint is of tp %d × pp %d × dp %d%s; this run goes on with the mesh above", was[0], was[2],
@@ -223,7 +225,7 @@ static enum dtx_status open_loop(struct loop *l)
     struct dtx_session *s = l->s;
     read_options(l);
     l->best_heldout = NAN;
-    if (s->resumed) {
+    if (s->resumed || (DTX_MUTANT(init_keeps_step) && s->initialized)) {
         l->step = l->saved_step = s->meta.step;
         l->tokens_seen = DTX_MUTANT(tokens_forgotten_on_resume) ? 0 : s->meta.tokens;
         l->best_heldout = s->meta.best_heldout;
@@ -450,7 +452,7 @@ static enum dtx_status run(struct loop *l)
     if (l->step >= l->end && root(l))
         dtx_log(l->ctx, DTX_LOG_INFO, "nothing to do: step %lld is reached (train.steps %lld, train.until %lld)",
                 (long long)l->end, (long long)l->steps, (long long)dtx_opt_int(l->s->opt, "train.until"));
-    if (l->s->resumed && l->replicas_every > 0 && !DTX_MUTANT(replicas_not_checked_after_load))
+    if ((l->s->resumed || l->s->initialized) && l->replicas_every > 0 && !DTX_MUTANT(replicas_not_checked_after_load))
         DTX_TRY(l->ctx, check_replicas(l));
     while (l->step < l->end && l->stop_signal == 0)
         DTX_TRY(l->ctx, one_step(l));
@@ -471,7 +473,7 @@ enum dtx_status dtx_loop_run(struct dtx_session *session)
     /* A folder that this run did not open may be another one's. */
     if (root(&l) &&
         (l.folder.locks[0] > 0 ||
-         (session->resumed && dtx_run_folder_idle(session->run_dir, session->checkpoint_dir, session->resumed_from)))) {
+         (session->resumed && dtx_run_folder_idle(session->run_dir, session->checkpoint_dir, session->source)))) {
         const char *state = status == DTX_E_REQUEUE ? "requeue"
                             : status != DTX_OK      ? "failed"
                             : l.step < l.steps      ? "paused"

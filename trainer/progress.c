@@ -1,10 +1,7 @@
 #include "trainer/progress.h"
 
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/ioctl.h>
-#include <unistd.h>
 
 #include "kernels/base/clock.h"
 #include "kernels/base/mem.h"
@@ -15,7 +12,6 @@ enum { PACE_STEPS = 100, FIELDS = 8, FIELD_BYTES = 48, LINE_BYTES = 512 };
 struct dtx_progress {
     FILE *file;
     bool live, drawn;
-    int columns; /* of a terminal that cannot be asked; 0 unknown */
     int64_t every;
     double last_draw;
     struct dtx_pace pace;
@@ -49,69 +45,20 @@ void dtx_pace_step(struct dtx_pace *pace, double now)
     pace->seconds += (seconds - pace->seconds) / (double)dtx_min64(n, PACE_STEPS);
 }
 
-void dtx_format_duration(double seconds, char out[16])
-{
-    if (!isfinite(seconds) || seconds < 0 || seconds > 1e9) {
-        strcpy(out, "?");
-        return;
-    }
-    int s = (int)(seconds + 0.5);
-    if (s < 60)
-        snprintf(out, 16, "%ds", s);
-    else if (s < 3600)
-        snprintf(out, 16, "%dm%02ds", s / 60, s % 60);
-    else if (s < 86400)
-        snprintf(out, 16, "%dh%02dm", s / 3600, s / 60 % 60);
-    else
-        snprintf(out, 16, "%dd%02dh", s / 86400, s / 3600 % 24);
-}
-
-void dtx_format_count(double value, char out[16])
-{
-    static const char units[] = " kMGTPE";
-    if (!isfinite(value) || value < 0 || value > 1e20) {
-        strcpy(out, "?");
-        return;
-    }
-    int unit = 0;
-    while (value >= 999.5 && unit < 6) {
-        value /= 1000;
-        unit++;
-    }
-    int decimals = value >= 99.95 || unit == 0 ? 0 : value >= 9.995 ? 1 : 2;
-    snprintf(out, 16, "%.*f%.*s", decimals, value, unit > 0, &units[unit]);
-}
-
-static bool is_terminal(FILE *file)
-{
-    const char *term = getenv("TERM");
-    return isatty(fileno(file)) && term && strcmp(term, "dumb") != 0;
-}
-
 enum dtx_status dtx_progress_open(struct dtx_ctx *ctx, FILE *file, enum dtx_progress_mode mode, int64_t every,
                                   struct dtx_progress **out)
 {
     void *memory;
     DTX_TRY(ctx, dtx_mem_alloc(ctx, 1, sizeof(struct dtx_progress), &memory));
     struct dtx_progress *p = memory;
-    const char *columns = getenv("COLUMNS");
     p->file = file;
-    p->live = mode == DTX_PROGRESS_LIVE || (mode == DTX_PROGRESS_AUTO && is_terminal(file));
-    p->columns = columns ? (int)strtol(columns, NULL, 10) : 0;
+    p->live = mode == DTX_PROGRESS_LIVE || (mode == DTX_PROGRESS_AUTO && dtx_terminal_live(file));
     p->every = dtx_max64(every, 1);
     p->last_draw = -1;
     p->heldout = NAN;
     dtx_pace_start(&p->pace, dtx_clock_now());
     *out = p;
     return DTX_OK;
-}
-
-static int terminal_width(const struct dtx_progress *p)
-{
-    struct winsize size;
-    if (ioctl(fileno(p->file), TIOCGWINSZ, &size) == 0 && size.ws_col > 0)
-        return size.ws_col;
-    return p->columns > 0 ? p->columns : 80;
 }
 
 static int make_fields(const struct dtx_progress *p, const struct dtx_step_record *r, struct field f[FIELDS])
@@ -172,7 +119,7 @@ static void draw_live(struct dtx_progress *p, const struct dtx_step_record *r)
     struct field fields[FIELDS];
     char line[LINE_BYTES];
     int n = make_fields(p, r, fields);
-    join_fields(fields, n, terminal_width(p) - 1, line); /* the last column would wrap */
+    join_fields(fields, n, dtx_terminal_width(p->file) - 1, line); /* the last column would wrap */
     fprintf(p->file, "\r%s\033[K", line);
     fflush(p->file);
     p->drawn = true;

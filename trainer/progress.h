@@ -10,6 +10,7 @@
 
 #include <stdio.h>
 
+#include "kernels/base/meter.h"
 #include "trainer/metrics.h"
 
 struct dtx_progress;
@@ -35,9 +36,5 @@ struct dtx_pace {
 };
 void dtx_pace_start(struct dtx_pace *pace, double now);
 void dtx_pace_step(struct dtx_pace *pace, double now);
-/* "7s", "3m05s", "2h07m", "3d04h"; "?" for NaN. */
-void dtx_format_duration(double seconds, char out[16]);
-/* Three digits and a decimal unit: "987", "12.3k", "4.56M"; "?" for NaN. */
-void dtx_format_count(double value, char out[16]);
 
 #endif

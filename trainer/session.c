@@ -22,6 +22,8 @@ static const struct dtx_opt_row common_options[] = {
      "a shipped configuration by name (laptop, bench-124m, …) or a path"},
     {"resume", DTX_OPT_TEXT, "", NULL, DTX_OPT_CALL,
      "checkpoint to continue: latest, a checkpoint's folder, or a folder of them"},
+    {"init", DTX_OPT_TEXT, "", NULL, DTX_OPT_CALL,
+     "checkpoint whose weights begin a new run: step 0, own schedule and data"},
     {"help", DTX_OPT_BOOL, "false", NULL, DTX_OPT_CALL, "print this"},
     {NULL, 0, NULL, NULL, 0, NULL},
 };
@@ -86,6 +88,10 @@ static enum dtx_status read_sources(struct dtx_session *s, const struct dtx_sess
     DTX_TRY(s->ctx, dtx_session_load_preset(s->ctx, s->opt));
     if (command->needs_checkpoint && !*dtx_opt_text(s->opt, "resume"))
         dtx_opt_fault(s->opt, "dtx %s needs --resume CHECKPOINT", command->name);
+    if (*dtx_opt_text(s->opt, "init") && (command->needs_checkpoint || *dtx_opt_text(s->opt, "resume")))
+        return dtx_fail(s->ctx, DTX_E_CONFIG, "--init begins a new run%s",
+                        command->needs_checkpoint ? ": it is for dtx train; give --resume CHECKPOINT"
+                                                  : ", --resume continues one: choose one of them");
     return DTX_OK;
 }
 
@@ -100,14 +106,21 @@ static void set_folders(struct dtx_session *s)
 }
 
 /* All ranks find the same checkpoint and read its scalars and options. */
-static enum dtx_status find_checkpoint(struct dtx_session *s, const char *resume)
+static enum dtx_status find_checkpoint(struct dtx_session *s, const struct dtx_session_command *command,
+                                       const char *resume, const char *init)
 {
-    if (!*resume)
+    if (!*resume && !*init)
         return DTX_OK;
-    DTX_TRY(s->ctx,
-            dtx_ckpt_find(s->ctx, s->world, s->checkpoint_dir, resume, s->resumed_from, sizeof s->resumed_from));
-    DTX_TRY(s->ctx, dtx_ckpt_load_meta(s->ctx, s->world, s->resumed_from, &s->meta));
-    s->resumed = true;
+    DTX_TRY(s->ctx, dtx_ckpt_find(s->ctx, s->world, *resume ? s->checkpoint_dir : NULL, *resume ? resume : init,
+                                  s->source, sizeof s->source));
+    DTX_TRY(s->ctx, dtx_ckpt_load_meta(s->ctx, s->world, s->source, &s->meta));
+    s->resumed = *resume;
+    s->initialized = !*resume;
+    if (s->resumed && s->meta.origin[0] && !command->needs_checkpoint && !DTX_MUTANT(resume_takes_weights_alone))
+        return dtx_fail(s->ctx, DTX_E_CONFIG,
+                        "checkpoint %s holds weights alone (%s): there is no run to continue. Begin a new one from "
+                        "them with --init %s",
+                        s->source, s->meta.origin, s->source);
     return DTX_OK;
 }
 
@@ -117,57 +130,70 @@ static const char *shown(double value, char text[40])
     return text;
 }
 
+/* A command that only looks at weights runs on any mesh. */
+static void forget_mesh(struct dtx_session *s, const struct dtx_session_command *command)
+{
+    char batch[32]; /* any number of ranks may evaluate: each gets as many sequences as the others */
+    int64_t ranks = s->world->size, stored_batch = dtx_opt_int(s->opt, "train.batch");
+    snprintf(batch, sizeof batch, "%lld", (long long)dtx_round_up(stored_batch, ranks));
+    dtx_opt_set(s->opt, "parallel.tp", "1", DTX_OPT_STORED, "eval");
+    dtx_opt_set(s->opt, "parallel.pp", "1", DTX_OPT_STORED, "eval");
+    dtx_opt_set(s->opt, "parallel.dp", "0", DTX_OPT_STORED, "eval");
+    dtx_opt_set(s->opt, "parallel.cp", "1", DTX_OPT_STORED, "eval");
+    dtx_opt_set(s->opt, "parallel.chunks", "1", DTX_OPT_STORED, "eval");
+    dtx_opt_set(s->opt, "parallel.layout", "", DTX_OPT_STORED, "eval");
+    dtx_opt_set(s->opt, "train.recompute", "none", DTX_OPT_STORED, "eval");
+    dtx_opt_set(s->opt, "train.micro_batch", "0", DTX_OPT_STORED, "eval");
+    dtx_opt_set(s->opt, "train.batch", command->one_rank ? "1" : batch, DTX_OPT_STORED, "eval");
+}
+
 /* Rank 0: what the user did not ask for follows the number of ranks and what they asked for. dp is what the other axes
  * leave; another pipeline than the checkpoint's begins with one chunk a stage and the even layout. */
 static void adapt_mesh(struct dtx_session *s)
 {
     if (!DTX_MUTANT(mesh_of_checkpoint_kept) && !dtx_opt_is_given(s->opt, "parallel.dp"))
-        dtx_opt_set(s->opt, "parallel.dp", "0", DTX_OPT_STORED, s->resumed_from);
+        dtx_opt_set(s->opt, "parallel.dp", "0", DTX_OPT_STORED, s->source);
     if (dtx_opt_int(s->opt, "parallel.pp") == s->meta.mesh[2])
         return;
     if (!dtx_opt_is_given(s->opt, "parallel.chunks"))
-        dtx_opt_set(s->opt, "parallel.chunks", "1", DTX_OPT_STORED, s->resumed_from);
+        dtx_opt_set(s->opt, "parallel.chunks", "1", DTX_OPT_STORED, s->source);
     if (!dtx_opt_is_given(s->opt, "parallel.layout"))
-        dtx_opt_set(s->opt, "parallel.layout", "", DTX_OPT_STORED, s->resumed_from);
+        dtx_opt_set(s->opt, "parallel.layout", "", DTX_OPT_STORED, s->source);
 }
 
-/* Rank 0: the checkpoint's own options below the user's; what may not change must not differ. */
+/* The checkpoint's own options, `stored`, below the user's; what may not change must not differ. Of weights that begin
+ * a run only what describes the model counts. */
+static enum dtx_status adopt_stored(struct dtx_session *s, const struct dtx_session_command *command,
+                                    struct dtx_opt *stored)
+{
+    char text[40];
+    const char *must_match = s->initialized || s->meta.origin[0] ? "model." : "";
+    DTX_TRY(s->ctx, dtx_opt_load_text(s->ctx, stored, s->meta.config, s->source, DTX_OPT_STORED));
+    DTX_TRY(s->ctx, dtx_opt_check(s->ctx, stored));
+    dtx_opt_adopt(s->opt, stored, s->initialized ? "model." : "", s->source);
+    if (s->resumed && !command->needs_checkpoint)
+        adapt_mesh(s);
+    if (command->needs_checkpoint) {
+        forget_mesh(s, command);
+        /* nothing is trained: any part of any text may be held out */
+        dtx_opt_set(stored, "data.heldout", shown(dtx_opt_real(s->opt, "data.heldout"), text), DTX_OPT_FLAG, "eval");
+    }
+    dtx_opt_compare_fixed(s->opt, stored, must_match, s->source);
+    if (s->resumed && !command->needs_checkpoint &&
+        strcmp(dtx_opt_text(s->opt, "data.train"), dtx_opt_text(stored, "data.train")) != 0)
+        dtx_log(s->ctx, DTX_LOG_WARN,
+                "data.train was '%s' and is '%s': if the text is another one, samples will repeat or be left out",
+                dtx_opt_text(stored, "data.train"), dtx_opt_text(s->opt, "data.train"));
+    return DTX_OK;
+}
+
 static enum dtx_status merge_stored(struct dtx_session *s, const struct dtx_session_command *command)
 {
-    if (!s->resumed)
-        return DTX_OK;
     struct dtx_opt *stored;
-    char text[40];
-    DTX_TRY(s->ctx, dtx_opt_load_text(s->ctx, s->opt, s->meta.config, s->resumed_from, DTX_OPT_STORED));
-    if (command->needs_checkpoint) {
-        char batch[32]; /* any number of ranks may evaluate: each gets as many sequences as the others */
-        int64_t ranks = s->world->size, stored_batch = dtx_opt_int(s->opt, "train.batch");
-        snprintf(batch, sizeof batch, "%lld", (long long)dtx_round_up(stored_batch, ranks));
-        dtx_opt_set(s->opt, "parallel.tp", "1", DTX_OPT_STORED, "eval");
-        dtx_opt_set(s->opt, "parallel.pp", "1", DTX_OPT_STORED, "eval");
-        dtx_opt_set(s->opt, "parallel.dp", "0", DTX_OPT_STORED, "eval");
-        dtx_opt_set(s->opt, "parallel.cp", "1", DTX_OPT_STORED, "eval");
-        dtx_opt_set(s->opt, "parallel.chunks", "1", DTX_OPT_STORED, "eval");
-        dtx_opt_set(s->opt, "parallel.layout", "", DTX_OPT_STORED, "eval");
-        dtx_opt_set(s->opt, "train.recompute", "none", DTX_OPT_STORED, "eval");
-        dtx_opt_set(s->opt, "train.micro_batch", "0", DTX_OPT_STORED, "eval");
-        dtx_opt_set(s->opt, "train.batch", command->one_rank ? "1" : batch, DTX_OPT_STORED, "eval");
-    } else {
-        adapt_mesh(s);
-    }
+    if (!s->resumed && !s->initialized)
+        return DTX_OK;
     DTX_TRY(s->ctx, create_options(s->ctx, command, &stored));
-    enum dtx_status status = dtx_opt_load_text(s->ctx, stored, s->meta.config, s->resumed_from, DTX_OPT_STORED);
-    if (status == DTX_OK) {
-        if (command->needs_checkpoint) /* nothing is trained: any part of any text may be held out */
-            dtx_opt_set(stored, "data.heldout", shown(dtx_opt_real(s->opt, "data.heldout"), text), DTX_OPT_FLAG,
-                        "eval");
-        dtx_opt_compare_fixed(s->opt, stored, s->resumed_from);
-        if (strcmp(dtx_opt_text(s->opt, "data.train"), dtx_opt_text(stored, "data.train")) != 0 &&
-            !command->needs_checkpoint)
-            dtx_log(s->ctx, DTX_LOG_WARN,
-                    "data.train was '%s' and is '%s': if the text is another one, samples will repeat or be left out",
-                    dtx_opt_text(stored, "data.train"), dtx_opt_text(s->opt, "data.train"));
-    }
+    enum dtx_status status = adopt_stored(s, command, stored);
     dtx_opt_free(stored);
     return status;
 }
@@ -213,14 +239,15 @@ static enum dtx_status resolve_options(struct dtx_session *s, const struct dtx_s
         *done = true;
         return DTX_OK;
     }
-    char resume[DTX_PATH] = "";
+    char from[2][DTX_PATH] = {"", ""};
     if (root) {
         set_folders(s);
-        snprintf(resume, sizeof resume, "%s", dtx_opt_text(s->opt, "resume"));
+        snprintf(from[0], sizeof from[0], "%s", dtx_opt_text(s->opt, "resume"));
+        snprintf(from[1], sizeof from[1], "%s", dtx_opt_text(s->opt, "init"));
     }
-    DTX_TRY(s->ctx, dtx_comm_broadcast_bytes(s->world, resume, sizeof resume, 0));
+    DTX_TRY(s->ctx, dtx_comm_broadcast_bytes(s->world, from, sizeof from, 0));
     DTX_TRY(s->ctx, dtx_comm_broadcast_bytes(s->world, s->checkpoint_dir, sizeof s->checkpoint_dir, 0));
-    DTX_TRY(s->ctx, find_checkpoint(s, resume));
+    DTX_TRY(s->ctx, find_checkpoint(s, command, from[0], from[1]));
     if (root) {
         status = merge_stored(s, command);
         if (status == DTX_OK) {
@@ -276,7 +303,7 @@ static enum dtx_status open_engine(struct dtx_session *s)
     DTX_TRY(s->ctx, dtx_comm_agree(s->world, status));
     DTX_TRY(s->ctx, dtx_memory_check(s->world, &s->config, s->backend));
     DTX_TRY(s->ctx, dtx_engine_create(s->ctx, &s->config, s->world, s->backend, &s->engine));
-    if (s->resumed && strcmp(s->meta.isa, dtx_isa_name(isa)) != 0 && s->world->rank == 0)
+    if (s->resumed && !s->meta.origin[0] && strcmp(s->meta.isa, dtx_isa_name(isa)) != 0 && s->world->rank == 0)
         dtx_log(s->ctx, DTX_LOG_WARN,
                 "the checkpoint was computed with %s, this run uses %s: the last bits will differ", s->meta.isa,
                 dtx_isa_name(isa));
@@ -304,8 +331,9 @@ enum dtx_status dtx_session_open(struct dtx_ctx *ctx, const struct dtx_session_c
     dtx_start_mark(&s->start, "watch");
     DTX_TRY(ctx, open_engine(s));
     dtx_start_mark(&s->start, "model");
-    if (s->resumed) {
-        DTX_TRY(ctx, dtx_comm_agree(s->world, dtx_state_load(s->engine, s->resumed_from, command->needs_checkpoint)));
+    if (s->resumed || s->initialized) {
+        bool weights_alone = command->needs_checkpoint || s->initialized;
+        DTX_TRY(ctx, dtx_comm_agree(s->world, dtx_state_load(s->engine, s->source, weights_alone)));
         dtx_start_mark(&s->start, "checkpoint");
     }
     return DTX_OK;

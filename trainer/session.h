@@ -14,8 +14,8 @@ enum { DTX_PATH = 4096 };
 struct dtx_session_command {
     const char *name;                  /* "train" */
     const char *usage;                 /* lines before the list of options */
-    const struct dtx_opt_row *options; /* its own; "preset" and "resume" are added; NULL-terminated */
-    bool needs_checkpoint;             /* --resume is required, and the mesh is not taken from it */
+    const struct dtx_opt_row *options; /* its own; "preset", "resume", "init" are added; NULL-terminated */
+    bool needs_checkpoint;             /* --resume is required; weights alone will do; the mesh is not taken from it */
     bool one_rank;
     bool needs_data; /* data.train must be set */
 };
@@ -29,9 +29,9 @@ struct dtx_session {
     struct dtx_backend *backend;
     struct dtx_engine *engine;
     char run_dir[DTX_PATH / 2], checkpoint_dir[DTX_PATH];
-    bool resumed; /* meta and resumed_from are set */
-    struct dtx_ckpt_meta meta;
-    char resumed_from[DTX_PATH];
+    bool resumed, initialized; /* all of a checkpoint's state is continued; its weights alone begin a new run */
+    struct dtx_ckpt_meta meta; /* of that checkpoint, its folder in `source`; unset without one */
+    char source[DTX_PATH];
     struct dtx_start start; /* marked up to the checkpoint */
 };
 

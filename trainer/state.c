@@ -71,12 +71,19 @@ static enum dtx_status list_items(struct state *s, bool loading, bool weights_on
                             item->row.stage != dtx_engine_mesh(s->engine)->rank[DTX_AXIS_PP]))
             continue;
         bool rounded = item->weight.dtype != item->master.dtype;
+        int before = s->n;
         struct dtx_tensor weight = dtx_param_part(item, &item->weight);
+        if (weights_only) {
+            add_item(s, "optimizer/master", item, rounded ? &item->master : &weight, loading);
+            if (s->n > before && !DTX_MUTANT(init_needs_masters))
+                snprintf(s->items[before].otherwise, DTX_CKPT_NAME, "/model/%s", item->row.name);
+            continue;
+        }
         if (!(loading && rounded) || DTX_MUTANT(master_not_loaded))
             add_item(s, "model", item, &weight, loading);
         if (rounded && !(loading && DTX_MUTANT(master_not_loaded)))
             add_item(s, "optimizer/master", item, &item->master, loading);
-        for (int k = 0; k < optim->n_states - DTX_MUTANT(second_moment_not_kept) && !weights_only; k++) {
+        for (int k = 0; k < optim->n_states - DTX_MUTANT(second_moment_not_kept); k++) {
             char group[64];
             snprintf(group, sizeof group, "optimizer/%s", optim->states[k]);
             add_item(s, group, item, &item->state[k], loading);

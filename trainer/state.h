@@ -12,7 +12,8 @@
 /* Writes a checkpoint below `dir`. Collective over the world. */
 enum dtx_status dtx_state_save(struct dtx_engine *engine, const char *dir, const struct dtx_ckpt_meta *meta,
                                const struct dtx_ckpt_save_options *options);
-/* Fills weights and, unless weights_only, optimizer state from one checkpoint folder. Collective over the world. */
+/* Fills weights and, unless weights_only, optimizer state from one checkpoint folder. weights_only takes masters where
+ * the checkpoint has them, else what its layers use, whatever this run's activations are. Collective over the world. */
 enum dtx_status dtx_state_load(struct dtx_engine *engine, const char *path, bool weights_only);
 
 #endif

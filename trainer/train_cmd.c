@@ -12,10 +12,13 @@ static const struct dtx_opt_row no_options[] = {{NULL, 0, NULL, NULL, 0, NULL}};
 
 static const struct dtx_session_command command = {
     .name = "train",
-    .usage = "usage: dtx train [CONFIG.yaml] [--preset NAME] [--resume latest|PATH] [--KEY VALUE …]\n"
-             "       mpirun -n RANKS dtx train …\n\n"
-             "Trains a model. Values come from flags, then DTX_GROUP_KEY variables, CONFIG.yaml, the preset (or the\n"
-             "checkpoint that is resumed), defaults. Options marked fixed must match a resumed checkpoint.\n",
+    .usage =
+        "usage: dtx train [CONFIG.yaml] [--preset NAME] [--resume latest|PATH | --init PATH]\n"
+        "                 [--KEY VALUE …]\n"
+        "       mpirun -n RANKS dtx train …\n\n"
+        "Trains a model. Values come from flags, then DTX_GROUP_KEY variables, CONFIG.yaml, the preset (or the\n"
+        "checkpoint that is resumed), defaults. Options marked fixed must match a resumed checkpoint. --init takes\n"
+        "nothing but the weights and the model's options from a checkpoint: of a run, imported or averaged.\n",
     .options = no_options,
     .needs_data = true};
 
@@ -27,8 +30,7 @@ static void note_failure(const struct dtx_session *s, enum dtx_status status)
         return;
     const char *dir = s->run_dir[0] ? s->run_dir : dtx_opt_text(s->opt, "run.dir");
     snprintf(path, sizeof path, "%s/status", dir);
-    if (access(path, F_OK) == 0 &&
-        dtx_run_folder_idle(dir, s->checkpoint_dir, s->resumed_from[0] ? s->resumed_from : NULL))
+    if (access(path, F_OK) == 0 && dtx_run_folder_idle(dir, s->checkpoint_dir, s->resumed ? s->source : NULL))
         dtx_run_status_write(s->ctx, dir, "failed", s->meta.step, dtx_opt_int(s->opt, "train.steps"), status,
                              s->ctx->error.text);
 }

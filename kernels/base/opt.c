@@ -237,14 +237,22 @@ bool dtx_opt_is_given(const struct dtx_opt *opt, const char *key)
     return value_of(opt, key, true, dtx_opt_find(opt, key))->source > DTX_OPT_STORED;
 }
 
-void dtx_opt_compare_fixed(struct dtx_opt *opt, const struct dtx_opt *stored, const char *stored_name)
+void dtx_opt_adopt(struct dtx_opt *opt, const struct dtx_opt *stored, const char *prefix, const char *stored_name)
+{
+    for (int i = 0; i < stored->n_values; i++)
+        if (strncmp(stored->values[i].row->key, prefix, strlen(prefix)) == 0)
+            dtx_opt_set(opt, stored->values[i].row->key, stored->values[i].text, DTX_OPT_STORED, stored_name);
+}
+
+void dtx_opt_compare_fixed(struct dtx_opt *opt, const struct dtx_opt *stored, const char *prefix,
+                           const char *stored_name)
 {
     for (int i = 0; i < opt->n_values; i++) {
         const struct opt_value *mine = &opt->values[i], *theirs = dtx_opt_find(stored, mine->row->key);
         if (mine->row->resume != DTX_OPT_FIXED || DTX_MUTANT(option_fixed_ignored) || !theirs ||
-            strcmp(mine->text, theirs->text) == 0)
+            strncmp(mine->row->key, prefix, strlen(prefix)) != 0 || strcmp(mine->text, theirs->text) == 0)
             continue;
-        dtx_opt_fault(opt, "%s: %s = '%s', but %s was made with '%s', and this option cannot change on resume",
+        dtx_opt_fault(opt, "%s: %s = '%s', but %s was made with '%s', and this option must match",
                       mine->from ? mine->from : "default", mine->row->key, mine->text, stored_name, theirs->text);
     }
 }

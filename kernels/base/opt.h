@@ -46,6 +46,9 @@ enum dtx_status dtx_opt_load_file(struct dtx_ctx *ctx, struct dtx_opt *opt, cons
                                   enum dtx_opt_source source);
 enum dtx_status dtx_opt_load_text(struct dtx_ctx *ctx, struct dtx_opt *opt, const char *text, const char *name,
                                   enum dtx_opt_source source);
+/* The same for a text that has more keys than the tables: the others are passed over. */
+enum dtx_status dtx_opt_load_known(struct dtx_ctx *ctx, struct dtx_opt *opt, const char *text, const char *name,
+                                   enum dtx_opt_source source);
 /* Every variable DTX_GROUP_KEY of `environment`; an unknown DTX_ variable is a fault. */
 enum dtx_status dtx_opt_load_env(struct dtx_ctx *ctx, struct dtx_opt *opt, char *const *environment);
 /* `--key value`, `--key=value`, `--flag` for BOOL (and --flag false). Words that are no flags go to `words`, in order,
@@ -72,8 +75,12 @@ void dtx_opt_set(struct dtx_opt *opt, const char *key, const char *value, enum d
 enum dtx_status dtx_opt_dump(struct dtx_ctx *ctx, const struct dtx_opt *opt, char **out);
 /* The same without the options of one call: what a run's folder and its checkpoints keep. */
 enum dtx_status dtx_opt_dump_stored(struct dtx_ctx *ctx, const struct dtx_opt *opt, char **out);
-/* Adds a fault for each FIXED option whose value differs between the two (both values named). */
-void dtx_opt_compare_fixed(struct dtx_opt *opt, const struct dtx_opt *stored, const char *stored_name);
+/* Takes the values of `stored` (with the same keys) whose keys begin with `prefix`, as DTX_OPT_STORED. */
+void dtx_opt_adopt(struct dtx_opt *opt, const struct dtx_opt *stored, const char *prefix, const char *stored_name);
+/* Adds a fault for each FIXED option whose value differs between the two (both values named), of those whose keys begin
+ * with `prefix`. */
+void dtx_opt_compare_fixed(struct dtx_opt *opt, const struct dtx_opt *stored, const char *prefix,
+                           const char *stored_name);
 void dtx_opt_help(const struct dtx_opt *opt, FILE *file);
 
 #endif

@@ -16,7 +16,8 @@ struct yaml_source {
     yaml_document_t document;
     const char *name;
     enum dtx_opt_source source;
-    size_t *lines; /* per option: the line where this text gave it, 0 = not yet */
+    bool known_only; /* keys that stand in no table are passed over */
+    size_t *lines;   /* per option: the line where this text gave it, 0 = not yet */
 };
 
 /* The text of a scalar without NUL bytes, else NULL. */
@@ -32,6 +33,8 @@ static void set_from_yaml(struct yaml_source *y, const char *key, size_t line, c
     char from[NAME_LENGTH];
     snprintf(from, sizeof from, "%s:%zu", y->name, line);
     const struct opt_value *value = dtx_opt_find(y->opt, key);
+    if (!value && y->known_only)
+        return;
     if (value && y->lines[value - y->opt->values] && !DTX_MUTANT(option_twice_ignored)) {
         dtx_opt_fault(y->opt, "%s: %s was already given in line %zu", from, key, y->lines[value - y->opt->values]);
         return;
@@ -111,9 +114,9 @@ static enum dtx_status expect_end(struct dtx_ctx *ctx, yaml_parser_t *parser, co
 }
 
 static enum dtx_status load_bytes(struct dtx_ctx *ctx, struct dtx_opt *opt, const char *bytes, size_t n,
-                                  const char *name, enum dtx_opt_source source)
+                                  const char *name, enum dtx_opt_source source, bool known_only)
 {
-    struct yaml_source y = {.opt = opt, .name = name, .source = source};
+    struct yaml_source y = {.opt = opt, .name = name, .source = source, .known_only = known_only};
     void *lines;
     DTX_TRY(ctx, dtx_mem_alloc(ctx, opt->n_values, sizeof *y.lines, &lines));
     y.lines = lines;
@@ -136,7 +139,14 @@ static enum dtx_status load_bytes(struct dtx_ctx *ctx, struct dtx_opt *opt, cons
 enum dtx_status dtx_opt_load_text(struct dtx_ctx *ctx, struct dtx_opt *opt, const char *text, const char *name,
                                   enum dtx_opt_source source)
 {
-    DTX_TRY(ctx, load_bytes(ctx, opt, text, strlen(text), name, source));
+    DTX_TRY(ctx, load_bytes(ctx, opt, text, strlen(text), name, source, false));
+    return DTX_OK;
+}
+
+enum dtx_status dtx_opt_load_known(struct dtx_ctx *ctx, struct dtx_opt *opt, const char *text, const char *name,
+                                   enum dtx_opt_source source)
+{
+    DTX_TRY(ctx, load_bytes(ctx, opt, text, strlen(text), name, source, true));
     return DTX_OK;
 }
 
@@ -155,7 +165,7 @@ enum dtx_status dtx_opt_load_file(struct dtx_ctx *ctx, struct dtx_opt *opt, cons
     else if (n == FILE_LIMIT)
         status = dtx_fail(ctx, DTX_E_CONFIG, "%s: over 16 MiB: this is no configuration file", path);
     else
-        DTX_TRY_GOTO(ctx, status, load_bytes(ctx, opt, bytes, n, path, source), done);
+        DTX_TRY_GOTO(ctx, status, load_bytes(ctx, opt, bytes, n, path, source, false), done);
 done:
     dtx_mem_free(bytes);
     fclose(file);

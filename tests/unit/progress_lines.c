@@ -113,21 +113,41 @@ static void test_plain(void **state)
     assert_null(line);
 }
 
+/* A terminal of `columns`: its other side, and a stream into it. */
+static FILE *open_terminal(int columns, int *master)
+{
+    struct winsize size = {.ws_row = 24, .ws_col = (unsigned short)columns};
+    *master = posix_openpt(O_RDWR | O_NOCTTY);
+    assert_true(*master >= 0);
+    assert_int_equal(grantpt(*master), 0);
+    assert_int_equal(unlockpt(*master), 0);
+    assert_int_equal(ioctl(*master, TIOCSWINSZ, &size), 0);
+    FILE *file = fopen(ptsname(*master), "w");
+    assert_non_null(file);
+    fcntl(*master, F_SETFL, O_NONBLOCK);
+    setenv("TERM", "xterm", 1);
+    return file;
+}
+
+/* What it received; closes both. */
+static size_t close_terminal(int master, FILE *file, char *text, size_t capacity)
+{
+    size_t n = 0;
+    for (ssize_t got; (got = read(master, text + n, capacity - 1 - n)) > 0;)
+        n += (size_t)got;
+    text[n] = '\0';
+    fclose(file);
+    close(master);
+    return n;
+}
+
 /* Writes `steps` records to a terminal of `columns` and returns what it received. */
 static size_t run_live(int columns, int64_t steps, double pause, char *text, size_t capacity)
 {
     struct dtx_ctx ctx;
     struct dtx_progress *p = NULL;
-    struct winsize size = {.ws_row = 24, .ws_col = (unsigned short)columns};
-    int master = posix_openpt(O_RDWR | O_NOCTTY);
-    assert_true(master >= 0);
-    assert_int_equal(grantpt(master), 0);
-    assert_int_equal(unlockpt(master), 0);
-    assert_int_equal(ioctl(master, TIOCSWINSZ, &size), 0);
-    FILE *file = fopen(ptsname(master), "w");
-    assert_non_null(file);
-    fcntl(master, F_SETFL, O_NONBLOCK);
-    setenv("TERM", "xterm", 1);
+    int master;
+    FILE *file = open_terminal(columns, &master);
     dtx_ctx_init(&ctx);
     assert_int_equal(dtx_progress_open(&ctx, file, DTX_PROGRESS_AUTO, 1, &p), DTX_OK);
     for (int64_t i = 1; i <= steps; i++) {
@@ -137,13 +157,7 @@ static size_t run_live(int columns, int64_t steps, double pause, char *text, siz
             dtx_clock_sleep(pause);
     }
     dtx_progress_close(p);
-    size_t n = 0;
-    for (ssize_t got; (got = read(master, text + n, capacity - 1 - n)) > 0;)
-        n += (size_t)got;
-    text[n] = '\0';
-    fclose(file);
-    close(master);
-    return n;
+    return close_terminal(master, file, text, capacity);
 }
 
 static void test_live_width(void **state)
@@ -212,10 +226,46 @@ static void test_told_modes(void **state)
     }
 }
 
+/* Work counted in bytes: a live line of the terminal's width that is wiped; nothing at once where there is none. */
+static void test_meter(void **state)
+{
+    (void)state;
+    struct dtx_meter meter;
+    char text[4096];
+    int master;
+    FILE *file = open_terminal(40, &master);
+    dtx_meter_start(&meter, file, "export", 4000000);
+    dtx_meter_add(&meter, 500000);
+    dtx_clock_sleep(0.25);
+    dtx_meter_add(&meter, 500000);
+    dtx_meter_add(&meter, 500000); /* too soon for another line */
+    dtx_meter_clear(&meter);
+    dtx_meter_clear(&meter);
+    dtx_meter_add(NULL, 1);
+    close_terminal(master, file, text, sizeof text);
+    assert_memory_equal(text, "\rexport  25%  1.00MB of 4.00MB", 30);
+    char *end = strstr(text, "\033[K");
+    assert_true(end && end - text == 40); /* the carriage return and 39 columns */
+    assert_string_equal(end, "\033[K\r\033[K");
+    file = tmpfile();
+    dtx_meter_start(&meter, file, "export", 0);
+    dtx_meter_add(&meter, 500000);
+    dtx_meter_clear(&meter);
+    assert_int_equal(ftell(file), 0);
+    meter.last -= 31;
+    dtx_meter_add(&meter, 500000);
+    rewind(file);
+    text[fread(text, 1, sizeof text - 1, file)] = '\0';
+    fclose(file);
+    assert_memory_equal(text, "dtx: export  1.00MB  ", 21);
+    assert_non_null(strstr(text, "B/s\n"));
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_formats),    cmocka_unit_test(test_pace),
-                                       cmocka_unit_test(test_plain),      cmocka_unit_test(test_told_modes),
-                                       cmocka_unit_test(test_live_width), cmocka_unit_test(test_live_rate)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_formats),  cmocka_unit_test(test_pace),
+                                       cmocka_unit_test(test_plain),    cmocka_unit_test(test_told_modes),
+                                       cmocka_unit_test(test_meter),    cmocka_unit_test(test_live_width),
+                                       cmocka_unit_test(test_live_rate)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
