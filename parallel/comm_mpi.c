@@ -28,7 +28,8 @@ struct mpi_comm {
     MPI_Comm handle;
     MPI_Comm meeting; /* the world only, else MPI_COMM_NULL: dtx_comm_mpi_meet */
     struct dtx_comm_options options;
-    void *work; /* of work_bytes */
+    bool shared_cores; /* a node has more ranks than cores */
+    void *work;        /* of work_bytes */
     int64_t work_bytes;
     int *counts, *offsets, *in_counts, *in_offsets; /* [size] each, one allocation at counts */
     struct message *spare;
@@ -66,32 +67,47 @@ static enum dtx_status need_work(struct dtx_comm *comm, int64_t bytes)
     return DTX_OK;
 }
 
-/* Waits for a collective that has begun, in the way of comm->pace: sleeps double from 20 µs to 160 µs. */
-static int finish(struct dtx_comm *comm, int code, MPI_Request *request)
+/* By non-blocking calls: by a progress thread, or where ranks share cores. There MPI's own waiting would be a storm of
+ * sched_yield that keeps computing ranks, and the kernel's own threads, from the cores. */
+static bool looks_and_sleeps(const struct dtx_comm *comm)
 {
+    const struct mpi_comm *impl = comm->impl;
+    return comm->pace || impl->shared_cores;
+}
+
+/* Waits for what has begun: looks, sleeps, looks again; sleeps double from 20 µs to 160 µs. A progress thread that is
+ * waited for yields instead where cores are its own. statuses: [n], or MPI_STATUSES_IGNORE. */
+static int finish(struct dtx_comm *comm, int code, int n, MPI_Request *requests, MPI_Status *statuses)
+{
+    const struct mpi_comm *impl = comm->impl;
     int done = 0;
     if (code == MPI_SUCCESS)
-        code = MPI_Test(request, &done, MPI_STATUS_IGNORE);
+        code = MPI_Testall(n, requests, &done, statuses);
     for (double pause = 20e-6; code == MPI_SUCCESS && !done; pause = pause < 100e-6 ? 2 * pause : pause) {
-        if (atomic_load(&comm->pace->stop))
+        if (comm->pace && atomic_load(&comm->pace->stop))
             return MPI_ERR_PENDING;
-        if (atomic_load(&comm->pace->hurry))
+        if (!impl->shared_cores && atomic_load(&comm->pace->hurry))
             sched_yield();
         else
             dtx_clock_sleep(pause);
-        code = MPI_Test(request, &done, MPI_STATUS_IGNORE);
+        code = MPI_Testall(n, requests, &done, statuses);
     }
     return code;
 }
 
-/* MPI's collectives, with its own way to wait or with comm->pace. */
+static int finish_one(struct dtx_comm *comm, int code, MPI_Request *request)
+{
+    return finish(comm, code, 1, request, MPI_STATUSES_IGNORE);
+}
+
+/* MPI's collectives, with its own way to wait or ours. */
 static int all_gather(struct dtx_comm *comm, const void *in, int64_t n, MPI_Datatype type, void *out)
 {
     struct mpi_comm *impl = comm->impl;
     MPI_Request request;
-    if (!comm->pace)
+    if (!looks_and_sleeps(comm))
         return MPI_Allgather(in, (int)n, type, out, (int)n, type, impl->handle);
-    return finish(comm, MPI_Iallgather(in, (int)n, type, out, (int)n, type, impl->handle, &request), &request);
+    return finish_one(comm, MPI_Iallgather(in, (int)n, type, out, (int)n, type, impl->handle, &request), &request);
 }
 
 /* Parts of impl->counts at impl->offsets, in place. */
@@ -99,9 +115,9 @@ static int all_gather_parts(struct dtx_comm *comm, MPI_Datatype type, void *data
 {
     struct mpi_comm *impl = comm->impl;
     MPI_Request request;
-    if (!comm->pace)
+    if (!looks_and_sleeps(comm))
         return MPI_Allgatherv(MPI_IN_PLACE, 0, type, data, impl->counts, impl->offsets, type, impl->handle);
-    return finish(
+    return finish_one(
         comm, MPI_Iallgatherv(MPI_IN_PLACE, 0, type, data, impl->counts, impl->offsets, type, impl->handle, &request),
         &request);
 }
@@ -111,13 +127,13 @@ static int exchange_parts(struct dtx_comm *comm, MPI_Datatype type, const void *
 {
     struct mpi_comm *impl = comm->impl;
     MPI_Request request;
-    if (!comm->pace)
+    if (!looks_and_sleeps(comm))
         return MPI_Alltoallv(data, impl->counts, impl->offsets, type, impl->work, impl->in_counts, impl->in_offsets,
                              type, impl->handle);
-    return finish(comm,
-                  MPI_Ialltoallv(data, impl->counts, impl->offsets, type, impl->work, impl->in_counts, impl->in_offsets,
-                                 type, impl->handle, &request),
-                  &request);
+    return finish_one(comm,
+                      MPI_Ialltoallv(data, impl->counts, impl->offsets, type, impl->work, impl->in_counts,
+                                     impl->in_offsets, type, impl->handle, &request),
+                      &request);
 }
 
 /* One `part` to each rank; n elements of `type` of each to impl->work. */
@@ -125,9 +141,18 @@ static int exchange(struct dtx_comm *comm, const void *data, MPI_Datatype part, 
 {
     struct mpi_comm *impl = comm->impl;
     MPI_Request request;
-    if (!comm->pace)
+    if (!looks_and_sleeps(comm))
         return MPI_Alltoall(data, 1, part, impl->work, (int)n, type, impl->handle);
-    return finish(comm, MPI_Ialltoall(data, 1, part, impl->work, (int)n, type, impl->handle, &request), &request);
+    return finish_one(comm, MPI_Ialltoall(data, 1, part, impl->work, (int)n, type, impl->handle, &request), &request);
+}
+
+static int broadcast(struct dtx_comm *comm, void *data, int bytes, int root)
+{
+    struct mpi_comm *impl = comm->impl;
+    MPI_Request request;
+    if (!looks_and_sleeps(comm))
+        return MPI_Bcast(data, bytes, MPI_BYTE, root, impl->handle);
+    return finish_one(comm, MPI_Ibcast(data, bytes, MPI_BYTE, root, impl->handle, &request), &request);
 }
 
 /* Few elements: every rank gets all rows and folds them. */
@@ -279,7 +304,7 @@ static enum dtx_status mpi_broadcast(struct dtx_comm *comm, struct dtx_queue *qu
     int64_t bytes = (int64_t)dtx_tensor_bytes(tensor), piece = impl->options.piece_bytes;
     for (int64_t first = 0; first < bytes; first += piece) {
         int n = (int)dtx_min64(piece, bytes - first);
-        int code = MPI_Bcast((char *)tensor->data + first, n, MPI_BYTE, root, impl->handle);
+        int code = broadcast(comm, (char *)tensor->data + first, n, root);
         DTX_TRY(comm->ctx, dtx_mpi_status(comm, code, "broadcast", bytes, root));
     }
     if (comm->rank == root)
@@ -378,7 +403,8 @@ static enum dtx_status mpi_wait(struct dtx_request *request)
     struct message *message = request->handle;
     struct dtx_comm *comm = request->comm;
     struct mpi_comm *impl = comm->impl;
-    int code = MPI_Waitall(message->n, message->requests, message->statuses);
+    int code = looks_and_sleeps(comm) ? finish(comm, MPI_SUCCESS, message->n, message->requests, message->statuses)
+                                      : MPI_Waitall(message->n, message->requests, message->statuses);
     for (int i = 0; code == MPI_ERR_IN_STATUS && i < message->n; i++)
         if (message->statuses[i].MPI_ERROR != MPI_SUCCESS)
             code = message->statuses[i].MPI_ERROR;
@@ -395,7 +421,10 @@ static enum dtx_status mpi_wait(struct dtx_request *request)
 static enum dtx_status mpi_barrier(struct dtx_comm *comm)
 {
     struct mpi_comm *impl = comm->impl;
-    return dtx_mpi_status(comm, MPI_Barrier(impl->handle), "barrier", 0, -1);
+    MPI_Request request;
+    int code = looks_and_sleeps(comm) ? finish_one(comm, MPI_Ibarrier(impl->handle, &request), &request)
+                                      : MPI_Barrier(impl->handle);
+    return dtx_mpi_status(comm, code, "barrier", 0, -1);
 }
 
 static void mpi_free(struct dtx_comm *comm)
@@ -465,6 +494,7 @@ static enum dtx_status mpi_split(struct dtx_comm *comm, int color, int key, cons
     struct dtx_comm *part = NULL;
     if (color >= 0) {
         DTX_TRY(comm->ctx, mpi_new(comm->ctx, name, &impl->options, &part));
+        ((struct mpi_comm *)part->impl)->shared_cores = impl->shared_cores;
         enum dtx_status status = mpi_adopt(part, handle);
         if (status != DTX_OK) {
             mpi_free(part);
@@ -498,6 +528,25 @@ const struct dtx_comm_table dtx_comm_mpi_table = {
     .free = mpi_free,
 };
 
+/* Are there more ranks on this node than cores that they may run on? Collective over MPI_COMM_WORLD. */
+static int find_shared_cores(bool *out)
+{
+    cpu_set_t mine, all;
+    MPI_Comm node;
+    int ranks = 1;
+    if (sched_getaffinity(0, sizeof mine, &mine) != 0)
+        memset(&mine, 0xff, sizeof mine); /* more cores than the set holds */
+    all = mine;
+    int code = MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &node);
+    if (code != MPI_SUCCESS)
+        return code;
+    code = MPI_Allreduce(&mine, &all, (int)sizeof mine, MPI_BYTE, MPI_BOR, node);
+    MPI_Comm_size(node, &ranks);
+    MPI_Comm_free(&node);
+    *out = ranks > CPU_COUNT(&all);
+    return code;
+}
+
 enum dtx_status dtx_comm_mpi_open(struct dtx_ctx *ctx, const struct dtx_comm_options *options, struct dtx_comm **out)
 {
     struct dtx_comm *world;
@@ -515,6 +564,8 @@ enum dtx_status dtx_comm_mpi_open(struct dtx_ctx *ctx, const struct dtx_comm_opt
         goto failed;
     }
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+    code = find_shared_cores(&impl->shared_cores);
+    DTX_TRY_GOTO(ctx, status, dtx_mpi_status(world, code, "ranks of the node", 0, -1), failed);
     MPI_Comm handle;
     DTX_TRY_GOTO(ctx, status, dtx_mpi_status(world, MPI_Comm_dup(MPI_COMM_WORLD, &handle), "duplicate", 0, -1), failed);
     DTX_TRY_GOTO(ctx, status, mpi_adopt(world, handle), failed);
