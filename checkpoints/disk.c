@@ -35,7 +35,7 @@ enum dtx_status dtx_disk_join(struct dtx_ctx *ctx, const char *dir, const char *
 bool dtx_disk_exists(const char *path)
 {
     struct stat s;
-    return stat(path, &s) == 0;
+    return stat(path, &s) == 0 || (errno != ENOENT && errno != ENOTDIR);
 }
 
 bool dtx_disk_is_folder(const char *path)
@@ -102,7 +102,7 @@ enum dtx_status dtx_disk_remove_folder(struct dtx_ctx *ctx, const char *path)
         return os_error(ctx, "open folder", path);
     struct dirent *entry;
     enum dtx_status status = DTX_OK;
-    while (status == DTX_OK && (entry = readdir(folder))) {
+    while (status == DTX_OK && (entry = readdir(folder))) { /* what a failure leaves here rmdir reports */
         char file[DTX_DISK_PATH];
         if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0)
             continue;

@@ -11,8 +11,9 @@ enum { DTX_DISK_PATH = 4096 };
 
 /* out = dir/name; DTX_E_CONFIG when it is too long. */
 enum dtx_status dtx_disk_join(struct dtx_ctx *ctx, const char *dir, const char *name, char out[DTX_DISK_PATH]);
+/* False: it is certainly not there. (What cannot be looked at exists; whoever opens it learns why.) */
 bool dtx_disk_exists(const char *path);
-bool dtx_disk_is_folder(const char *path);
+bool dtx_disk_is_folder(const char *path); /* true: it certainly is */
 enum dtx_status dtx_disk_size(struct dtx_ctx *ctx, const char *path, int64_t *bytes);
 /* The folder and its missing parents; each new entry is synced into its parent. */
 enum dtx_status dtx_disk_make_folders(struct dtx_ctx *ctx, const char *path);

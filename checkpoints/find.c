@@ -7,6 +7,7 @@
 #include "checkpoints/index.h"
 #include "checkpoints/retain.h"
 #include "kernels/base/mem.h"
+#include "kernels/base/mutant.h"
 
 /* Is it one checkpoint's folder (whole or not), rather than a folder of them? */
 static bool looks_like_checkpoint(struct dtx_ctx *ctx, const char *folder)
@@ -48,6 +49,16 @@ static enum dtx_status try_folder(struct dtx_ctx *ctx, struct dtx_comm *world, c
     return status;
 }
 
+/* Root: those behind `found` in the list that are damaged and, as far as one can tell, newer. */
+static void warn_passed_over(struct dtx_ctx *ctx, const char *base, const struct dtx_ckpt_place *places, int n,
+                             int found)
+{
+    for (int i = found + 1; i < n; i++)
+        if (places[i].status != DTX_OK && !DTX_MUTANT(ckpt_passed_over_silently) &&
+            (places[i].sequence > places[found].sequence || places[i].step > places[found].step))
+            dtx_log(ctx, DTX_LOG_WARN, "checkpoint %s/%s is passed over: %s", base, places[i].name, places[i].why);
+}
+
 /* All ranks try the candidates in turn; root knows the list. */
 static enum dtx_status try_places(struct dtx_ctx *ctx, struct dtx_comm *world, const char *base,
                                   const struct dtx_ckpt_place *places, int n, char found[DTX_DISK_PATH])
@@ -59,6 +70,8 @@ static enum dtx_status try_places(struct dtx_ctx *ctx, struct dtx_comm *world, c
         DTX_TRY(ctx, dtx_comm_agree(world, status));
         DTX_TRY(ctx, dtx_comm_broadcast_bytes(world, found, DTX_DISK_PATH, 0));
         last = try_folder(ctx, world, found);
+        if (last == DTX_OK && world->rank == 0)
+            warn_passed_over(ctx, base, places, n, i);
         if (last == DTX_OK)
             return DTX_OK;
         if (last == DTX_E_UNSUPPORTED)

@@ -277,9 +277,7 @@ static enum dtx_status prepare_folder(struct save *s)
     DTX_TRY(s->ctx, dtx_disk_make_folders(s->ctx, s->dir));
     DTX_TRY(s->ctx, dtx_ckpt_tidy(s->ctx, s->dir));
     DTX_TRY(s->ctx, dtx_ckpt_list(s->ctx, s->dir, &places, &n));
-    s->manifest.sequence = 1;
-    for (int i = 0; i < n; i++)
-        s->manifest.sequence = dtx_max64(s->manifest.sequence, places[i].sequence + 1);
+    s->manifest.sequence = dtx_ckpt_next_sequence(places, n);
     s->manifest.step = s->meta->step;
     dtx_mem_free(places);
     return dtx_disk_make_folder(s->ctx, s->folder);
