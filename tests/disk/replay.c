@@ -1,0 +1,173 @@
+/* Every state that a power cut can leave: after each operation of a record, in several ways to lose what was not
+ * synced. In each the newest complete checkpoint must load, as new as the last one that was reported as saved. */
+#include <dirent.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "kernels/base/hash.h"
+#include "tests/disk/model.h"
+#include "tests/disk/states.h"
+#include "tests/harness/ckpt_state.h"
+
+static const struct {
+    enum model_names names;
+    enum model_data data;
+    uint64_t seed;
+} ways[] = {{NAMES_KEPT, DATA_KEPT, 0},   {NAMES_LOST, DATA_LOST, 0}, {NAMES_LOST, DATA_ZEROED, 0},
+            {NAMES_LOST, DATA_KEPT, 0},   {NAMES_KEPT, DATA_LOST, 0}, {NAMES_KEPT, DATA_ZEROED, 0},
+            {NAMES_KEPT, DATA_TORN, 1},   {NAMES_SOME, DATA_LOST, 2}, {NAMES_SOME, DATA_TORN, 3},
+            {NAMES_SOME, DATA_ZEROED, 4}, {NAMES_SOME, DATA_TORN, 5}};
+enum { WAYS = sizeof ways / sizeof *ways, TEXT = 1024, SEEN = 1 << 20 };
+
+struct replay {
+    struct dtx_ctx ctx;
+    struct dtx_comm *alone;
+    struct model *model;
+    char folder[300]; /* in which states are rebuilt */
+    int64_t saved, begun;
+    int64_t operations, states, different;
+    uint64_t *seen; /* hashes of what was tried; 0: free */
+};
+
+static bool tried_before(struct replay *r, uint64_t hash)
+{
+    hash = dtx_hash(&r->saved, sizeof r->saved, hash) | 1;
+    for (uint64_t i = hash;; i++) {
+        uint64_t *slot = &r->seen[i % SEEN];
+        if (*slot == hash)
+            return true;
+        if (*slot == 0) {
+            *slot = hash;
+            return false;
+        }
+    }
+}
+
+/* A name that promises a whole checkpoint keeps it (where an unlucky subset of the changes survived, a folder that was
+ * being removed may be back without its files). */
+static bool names_hold(struct replay *r, enum model_names names)
+{
+    DIR *folder = opendir(r->folder);
+    struct dirent *entry;
+    bool good = true;
+    while (good && folder && names != NAMES_SOME && (entry = readdir(folder)))
+        if (strncmp(entry->d_name, "step-", 5) == 0)
+            good = numbered_load(r->alone, r->folder, entry->d_name) >= 0;
+    if (folder)
+        closedir(folder);
+    return good;
+}
+
+static bool state_is_good(struct replay *r, int way)
+{
+    const char *fault = "";
+    int64_t found = r->saved || r->begun > 1 ? numbered_load(r->alone, r->folder, "latest") : 0;
+    if (found < r->saved || found > r->begun)
+        fault = r->ctx.error.text[0] ? r->ctx.error.text : "another checkpoint loads than was saved";
+    else if (!names_hold(r, ways[way].names))
+        fault = r->ctx.error.text;
+    else if (r->saved)
+        fault = latest_fault(r->alone, r->folder, false);
+    dtx_error_clear(&r->ctx);
+    if (!fault[0] && r->different % 16 == 0) { /* and a run goes on from there */
+        if (numbered_save(r->alone, r->folder, 100, r->begun + 1) != DTX_OK ||
+            numbered_load(r->alone, r->folder, "latest") != 100)
+            fault = r->ctx.error.text;
+    }
+    if (fault[0])
+        printf("operation %lld, way %d (names %d, data %d): save %lld was reported, %lld loads: %s\n",
+               (long long)r->operations, way, ways[way].names, ways[way].data, (long long)r->saved, (long long)found,
+               fault);
+    return !fault[0];
+}
+
+static bool try_ways(struct replay *r)
+{
+    for (int way = 0; way < WAYS; way++) {
+        uint64_t seed = ways[way].seed * 1000003 + (uint64_t)r->operations;
+        r->states++;
+        if (tried_before(r, model_crash(r->model, ways[way].names, ways[way].data, seed, NULL)))
+            continue;
+        r->different++;
+        if (mkdir(r->folder, 0777) != 0) {
+            perror(r->folder);
+            return false;
+        }
+        model_crash(r->model, ways[way].names, ways[way].data, seed, r->folder);
+        bool good = state_is_good(r, way);
+        ckpt_temp_remove(r->folder);
+        if (!good)
+            return false;
+    }
+    return true;
+}
+
+static bool read_text(FILE *file, int32_t bytes, char out[TEXT])
+{
+    if (bytes < 0 || bytes >= TEXT || fread(out, 1, (size_t)bytes, file) != (size_t)bytes)
+        return false;
+    out[bytes] = '\0';
+    return true;
+}
+
+/* One record after another; false at the first that is wrong or leaves a bad state. */
+static bool read_all(struct replay *r, FILE *file, int64_t counts[OP_MARK + 1], int *processes)
+{
+    struct disk_record record;
+    char path[TEXT], other[TEXT];
+    while (fread(&record, sizeof record, 1, file) == 1) {
+        char *data = malloc((size_t)record.data_bytes + 1);
+        bool good = read_text(file, record.path_bytes, path) && read_text(file, record.other_bytes, other) && data &&
+                    fread(data, 1, (size_t)record.data_bytes, file) == (size_t)record.data_bytes;
+        if (record.op == OP_MARK && strncmp(path, "folder ", 7) == 0)
+            r->model = model_make(path + 7);
+        else if (record.op == OP_MARK)
+            sscanf(path, "begin %ld", &r->begun), sscanf(path, "saved %ld", &r->saved);
+        good = good && r->model && model_apply(r->model, &record, path, other, data);
+        free(data);
+        if (!good) {
+            printf("operation %lld of the record does not fit: %d %s %s\n", (long long)r->operations, record.op, path,
+                   other);
+            return false;
+        }
+        r->operations += record.op != OP_MARK;
+        counts[record.op]++;
+        *processes = record.process >= *processes ? record.process + 1 : *processes;
+        if (!try_ways(r))
+            return false;
+    }
+    return true;
+}
+
+int replay(const char *path)
+{
+    struct replay r = {.seen = calloc(SEEN, sizeof *r.seen)};
+    int64_t counts[OP_MARK + 1] = {0};
+    int processes = 0;
+    char temporary[256];
+    FILE *file = fopen(path, "rb");
+    dtx_ctx_init(&r.ctx);
+    r.ctx.log_level = DTX_LOG_ERROR + 1;
+    if (!file || !r.seen || dtx_comm_self(&r.ctx, &r.alone) != DTX_OK)
+        return 1;
+    ckpt_temp_make(temporary);
+    snprintf(r.folder, sizeof r.folder, "%s/state", temporary);
+    bool good = read_all(&r, file, counts, &processes) && r.operations > 0;
+    fclose(file);
+    printf("%lld operations of %d processes (%lld opened, %lld writes, %lld sizes, %lld syncs, %lld renames, %lld "
+           "removed, "
+           "%lld folders), %lld saves: %lld states after a crash, %lld of them different%s\n",
+           (long long)r.operations, processes, (long long)counts[OP_OPEN], (long long)counts[OP_WRITE],
+           (long long)counts[OP_TRUNCATE], (long long)counts[OP_SYNC],
+           (long long)(counts[OP_RENAME] + counts[OP_EXCHANGE]), (long long)counts[OP_UNLINK],
+           (long long)counts[OP_MKDIR], (long long)r.saved, (long long)r.states, (long long)r.different,
+           good ? ": every one loads" : "");
+    if (r.model)
+        model_free(r.model);
+    ckpt_temp_remove(temporary);
+    free(r.seen);
+    dtx_comm_free(r.alone);
+    return !good;
+}
