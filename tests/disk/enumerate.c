@@ -56,6 +56,7 @@ static bool one(struct faults *f, enum disk_kind kind, int who, int64_t at, bool
     f->control->kind = DISK_NONE;
     mine = f->control->faults > 0;
     CHECK(world, status != DTX_OK || !world->ctx->error.text[0]);
+    CHECK_THAT(world, status == DTX_OK || kind != DISK_SHORT, "%s: is no error, but %s", what, world->ctx->error.text);
     check_outcome(f, status, what);
     CHECK_OK(world, dtx_comm_gather_bytes(world, &mine, sizeof mine, met));
     bool any = false;

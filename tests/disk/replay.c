@@ -62,6 +62,7 @@ static bool names_hold(struct replay *r, enum model_names names)
 
 static bool state_is_good(struct replay *r, int way)
 {
+    char cause[600] = "";
     const char *fault = "";
     int64_t found = r->saved || r->begun > 1 ? numbered_load(r->alone, r->folder, "latest") : 0;
     if (found < r->saved || found > r->begun)
@@ -70,17 +71,19 @@ static bool state_is_good(struct replay *r, int way)
         fault = r->ctx.error.text;
     else if (r->saved)
         fault = latest_fault(r->alone, r->folder, false);
+    if (fault[0])
+        snprintf(cause, sizeof cause, "%.300s: %.280s", fault, r->ctx.error.text);
     dtx_error_clear(&r->ctx);
-    if (!fault[0] && r->different % 16 == 0) { /* and a run goes on from there */
+    if (!cause[0] && r->different % 16 == 0) { /* and a run goes on from there */
         if (numbered_save(r->alone, r->folder, 100, r->begun + 1) != DTX_OK ||
             numbered_load(r->alone, r->folder, "latest") != 100)
-            fault = r->ctx.error.text;
+            snprintf(cause, sizeof cause, "a run cannot go on: %.500s", r->ctx.error.text);
     }
-    if (fault[0])
+    if (cause[0])
         printf("operation %lld, way %d (names %d, data %d): save %lld was reported, %lld loads: %s\n",
                (long long)r->operations, way, ways[way].names, ways[way].data, (long long)r->saved, (long long)found,
-               fault);
-    return !fault[0];
+               cause);
+    return !cause[0];
 }
 
 static bool try_ways(struct replay *r)
