@@ -48,7 +48,7 @@ enum dtx_status dtx_disk_size(struct dtx_ctx *ctx, const char *path, int64_t *by
 {
     struct stat s;
     if (stat(path, &s) != 0)
-        return os_error(ctx, "find", path);
+        return os_error(ctx, "look at", path);
     *bytes = s.st_size;
     return DTX_OK;
 }

@@ -33,6 +33,8 @@ static enum dtx_status resolve(struct dtx_ctx *ctx, const char *dir, const char 
         return dtx_fail(ctx, DTX_E_CONFIG, "there is no checkpoint: %s does not exist", latest ? out : what);
     if (strlen(out) > tail && strcmp(out + strlen(out) - tail, "/" DTX_CKPT_INDEX) == 0)
         out[strlen(out) - tail] = '\0'; /* the index file stands for its folder */
+    int64_t unused;
+    DTX_TRY(ctx, dtx_disk_size(ctx, out, &unused)); /* what cannot be looked at is no file yet */
     if (!dtx_disk_is_folder(out))
         return dtx_fail(ctx, DTX_E_CONFIG, "%s is a file; a checkpoint is a folder with %s in it", out, DTX_CKPT_INDEX);
     *single = looks_like_checkpoint(ctx, out);
