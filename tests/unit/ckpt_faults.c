@@ -322,7 +322,7 @@ static int child(struct run *run, int64_t step)
     snprintf(said, sizeof said, "%s/said", run->dir);
     if (os.mode == DIE) {
         run->ctx.log_level = DTX_LOG_INFO;
-        if (!freopen(said, "w", stderr))
+        if (!freopen(said, "w", stderr) || setvbuf(stderr, NULL, _IONBF, 0) != 0)
             return 7;
     }
     os.calls = 0;
