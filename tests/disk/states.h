@@ -15,6 +15,7 @@ const char *latest_fault(struct dtx_comm *alone, const char *dir, bool may_lack)
 
 /* The test's programs: see tool.c. */
 int replay(const char *record);
+enum dtx_status many_shards(struct dtx_ctx *ctx, const char *folder, int shards);
 int enumerate(struct dtx_comm *world, const char *dir, int stride);
 
 #endif

@@ -3,6 +3,7 @@
  *   disk_tool replay RECORD         (replay.c)
  *   disk_tool enumerate DIR STRIDE  under the library: every STRIDE-th call of a save fails (enumerate.c)
  *   disk_tool save DIR N STEP       one save, of number N
+ *   disk_tool shards FOLDER N       a checkpoint of N shards (shards.c)
  *   disk_tool load DIR              prints the number of the newest; it and what `latest` names must load (one process)
  */
 #include <dlfcn.h>
@@ -70,9 +71,11 @@ int main(int argc, char **argv)
         status = enumerate(world, argv[2], atoi(argv[3])) ? DTX_E_FORMAT : DTX_OK;
     else if (strcmp(action, "save") == 0 && argc > 4)
         status = numbered_save(world, argv[2], atoll(argv[3]), atoll(argv[4]));
+    else if (strcmp(action, "shards") == 0 && argc > 3)
+        status = many_shards(&ctx, argv[2], atoi(argv[3]));
     else if (strcmp(action, "load") == 0)
         status = load(world, argv[2]);
     else
-        status = dtx_fail(&ctx, DTX_E_CONFIG, "usage: disk_tool record|replay|enumerate|save|load …");
+        status = dtx_fail(&ctx, DTX_E_CONFIG, "usage: disk_tool record|replay|enumerate|save|shards|load …");
     return dtx_comm_finish(world, status, DTX_COMM_GRACE) != DTX_OK;
 }
