@@ -68,13 +68,18 @@ static void parent_of(const char *path, char out[DTX_DISK_PATH])
         *slash = '\0';
 }
 
-enum dtx_status dtx_disk_make_folder(struct dtx_ctx *ctx, const char *path)
+enum dtx_status dtx_disk_sync_name(struct dtx_ctx *ctx, const char *path)
 {
     char parent[DTX_DISK_PATH];
-    if (mkdir(path, 0777) != 0)
-        return os_error(ctx, "make folder", path);
     parent_of(path, parent);
     return dtx_disk_sync(ctx, parent);
+}
+
+enum dtx_status dtx_disk_make_folder(struct dtx_ctx *ctx, const char *path)
+{
+    if (mkdir(path, 0777) != 0)
+        return os_error(ctx, "make folder", path);
+    return dtx_disk_sync_name(ctx, path);
 }
 
 enum dtx_status dtx_disk_make_folders(struct dtx_ctx *ctx, const char *path)

@@ -26,6 +26,8 @@ enum dtx_status dtx_disk_rename(struct dtx_ctx *ctx, const char *from, const cha
 enum dtx_status dtx_disk_swap(struct dtx_ctx *ctx, const char *from, const char *to, const char *aside);
 /* fsync of a file or of a folder's entries. */
 enum dtx_status dtx_disk_sync(struct dtx_ctx *ctx, const char *path);
+/* fsync of the folder in which the path's last name stands. */
+enum dtx_status dtx_disk_sync_name(struct dtx_ctx *ctx, const char *path);
 
 enum dtx_status dtx_disk_open_read(struct dtx_ctx *ctx, const char *path, int *fd);
 /* Exactly `bytes` bytes; an early end is DTX_E_FORMAT. */

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "checkpoints/disk.h"
 #include "kernels/base/hash.h"
 #include "tests/disk/model.h"
 #include "tests/disk/states.h"
@@ -15,7 +16,7 @@ static const struct {
     enum model_names names;
     enum model_data data;
     uint64_t seed;
-} ways[] = {{NAMES_KEPT, DATA_KEPT, 0},   {NAMES_LOST, DATA_LOST, 0}, {NAMES_LOST, DATA_ZEROED, 0},
+} ways[] = {{NAMES_LOST, DATA_LOST, 0},   {NAMES_KEPT, DATA_KEPT, 0}, {NAMES_LOST, DATA_ZEROED, 0},
             {NAMES_LOST, DATA_KEPT, 0},   {NAMES_KEPT, DATA_LOST, 0}, {NAMES_KEPT, DATA_ZEROED, 0},
             {NAMES_KEPT, DATA_TORN, 1},   {NAMES_SOME, DATA_LOST, 2}, {NAMES_SOME, DATA_TORN, 3},
             {NAMES_SOME, DATA_ZEROED, 4}, {NAMES_SOME, DATA_TORN, 5}};
@@ -26,6 +27,8 @@ struct replay {
     struct dtx_comm *alone;
     struct model *model;
     char folder[300]; /* in which states are rebuilt */
+    char below[400];  /* of it, where the checkpoints are */
+    bool run; /* a run's record without marks: a save counts once it survives the loss of all that is unsynced */
     int64_t saved, begun;
     int64_t operations, states, different;
     uint64_t *seen; /* hashes of what was tried; 0: free */
@@ -49,36 +52,51 @@ static bool tried_before(struct replay *r, uint64_t hash)
  * being removed may be back without its files). */
 static bool names_hold(struct replay *r, enum model_names names)
 {
-    DIR *folder = opendir(r->folder);
+    char path[DTX_DISK_PATH];
+    DIR *folder = opendir(r->below);
     struct dirent *entry;
     bool good = true;
     while (good && folder && names != NAMES_SOME && (entry = readdir(folder)))
         if (strncmp(entry->d_name, "step-", 5) == 0)
-            good = numbered_load(r->alone, r->folder, entry->d_name) >= 0;
+            good = dtx_ckpt_find(&r->ctx, r->alone, r->below, entry->d_name, path, sizeof path) == DTX_OK;
     if (folder)
         closedir(folder);
     return good;
+}
+
+/* The number of the newest checkpoint (of a run: its step); −1 when none loads. */
+static int64_t newest(struct replay *r)
+{
+    char path[DTX_DISK_PATH];
+    if (!r->run)
+        return numbered_load(r->alone, r->below, "latest");
+    enum dtx_status status = dtx_ckpt_find(&r->ctx, r->alone, r->below, "latest", path, sizeof path);
+    return status == DTX_OK ? atoll(strrchr(path, '-') + 1) : -1;
+}
+
+static bool goes_on(struct replay *r)
+{
+    return numbered_save(r->alone, r->below, 100, r->begun + 1) == DTX_OK && newest(r) == 100;
 }
 
 static bool state_is_good(struct replay *r, int way)
 {
     char cause[600] = "";
     const char *fault = "";
-    int64_t found = r->saved || r->begun > 1 ? numbered_load(r->alone, r->folder, "latest") : 0;
+    int64_t found = newest(r);
     if (found < r->saved || found > r->begun)
-        fault = r->ctx.error.text[0] ? r->ctx.error.text : "another checkpoint loads than was saved";
-    else if (!names_hold(r, ways[way].names))
-        fault = r->ctx.error.text;
-    else if (r->saved)
-        fault = latest_fault(r->alone, r->folder, false);
+        fault = r->saved || found > 0 ? "another checkpoint loads than was saved" : "";
+    if (!fault[0] && !names_hold(r, ways[way].names))
+        fault = "a checkpoint is not whole";
+    if (!fault[0] && r->saved)
+        fault = latest_fault(r->alone, r->below, r->run); /* of a run it comes a little later than the checkpoint */
     if (fault[0])
-        snprintf(cause, sizeof cause, "%.300s: %.280s", fault, r->ctx.error.text);
+        snprintf(cause, sizeof cause, "%.200s: %.380s", fault, r->ctx.error.text);
     dtx_error_clear(&r->ctx);
-    if (!cause[0] && r->different % 16 == 0) { /* and a run goes on from there */
-        if (numbered_save(r->alone, r->folder, 100, r->begun + 1) != DTX_OK ||
-            numbered_load(r->alone, r->folder, "latest") != 100)
-            snprintf(cause, sizeof cause, "a run cannot go on: %.500s", r->ctx.error.text);
-    }
+    if (!cause[0] && r->run && ways[way].names == NAMES_LOST && ways[way].data == DATA_LOST)
+        r->saved = found > 0 ? found : 0;
+    if (!cause[0] && !r->run && r->different % 16 == 0 && !goes_on(r))
+        snprintf(cause, sizeof cause, "a run cannot go on: %.500s", r->ctx.error.text);
     if (cause[0])
         printf("operation %lld, way %d (names %d, data %d): save %lld was reported, %lld loads: %s\n",
                (long long)r->operations, way, ways[way].names, ways[way].data, (long long)r->saved, (long long)found,
@@ -128,7 +146,7 @@ static bool read_all(struct replay *r, FILE *file, int64_t counts[OP_MARK + 1], 
             r->model = model_make(path + 7);
         else if (record.op == OP_MARK)
             sscanf(path, "begin %ld", &r->begun), sscanf(path, "saved %ld", &r->saved);
-        good = good && r->model && model_apply(r->model, &record, path, other, data);
+        good = good && r->model && (model_apply(r->model, &record, path, other, data) || r->run);
         free(data);
         if (!good) {
             printf("operation %lld of the record does not fit: %d %s %s\n", (long long)r->operations, record.op, path,
@@ -144,33 +162,49 @@ static bool read_all(struct replay *r, FILE *file, int64_t counts[OP_MARK + 1], 
     return true;
 }
 
-int replay(const char *path)
+static int replay_record(struct replay *r, const char *path, const char *below, int64_t last)
 {
-    struct replay r = {.seen = calloc(SEEN, sizeof *r.seen)};
     int64_t counts[OP_MARK + 1] = {0};
     int processes = 0;
     char temporary[256];
     FILE *file = fopen(path, "rb");
-    dtx_ctx_init(&r.ctx);
-    r.ctx.log_level = DTX_LOG_ERROR + 1;
-    if (!file || !r.seen || dtx_comm_self(&r.ctx, &r.alone) != DTX_OK)
+    dtx_ctx_init(&r->ctx);
+    r->ctx.log_level = DTX_LOG_ERROR + 1;
+    r->seen = calloc(SEEN, sizeof *r->seen);
+    if (!file || !r->seen || dtx_comm_self(&r->ctx, &r->alone) != DTX_OK)
         return 1;
     ckpt_temp_make(temporary);
-    snprintf(r.folder, sizeof r.folder, "%s/state", temporary);
-    bool good = read_all(&r, file, counts, &processes) && r.operations > 0;
+    snprintf(r->folder, sizeof r->folder, "%s/state", temporary);
+    snprintf(r->below, sizeof r->below, "%s%s%.90s", r->folder, below[0] ? "/" : "", below);
+    bool good = read_all(r, file, counts, &processes);
     fclose(file);
+    if (good && r->saved != last) {
+        printf("after the end save %lld of %lld survives\n", (long long)r->saved, (long long)last);
+        good = false;
+    }
     printf("%lld operations of %d processes (%lld opened, %lld writes, %lld sizes, %lld syncs, %lld renames, %lld "
            "removed, "
-           "%lld folders), %lld saves: %lld states after a crash, %lld of them different%s\n",
-           (long long)r.operations, processes, (long long)counts[OP_OPEN], (long long)counts[OP_WRITE],
+           "%lld folders): %lld states after a crash, %lld of them different%s\n",
+           (long long)r->operations, processes, (long long)counts[OP_OPEN], (long long)counts[OP_WRITE],
            (long long)counts[OP_TRUNCATE], (long long)counts[OP_SYNC],
            (long long)(counts[OP_RENAME] + counts[OP_EXCHANGE]), (long long)counts[OP_UNLINK],
-           (long long)counts[OP_MKDIR], (long long)r.saved, (long long)r.states, (long long)r.different,
-           good ? ": every one loads" : "");
-    if (r.model)
-        model_free(r.model);
+           (long long)counts[OP_MKDIR], (long long)r->states, (long long)r->different, good ? ": every one loads" : "");
+    if (r->model)
+        model_free(r->model);
     ckpt_temp_remove(temporary);
-    free(r.seen);
-    dtx_comm_free(r.alone);
+    free(r->seen);
+    dtx_comm_free(r->alone);
     return !good;
+}
+
+int replay(const char *record)
+{
+    struct replay r = {.run = false};
+    return replay_record(&r, record, "", SAVES);
+}
+
+int replay_run(const char *record, const char *root, const char *below, int64_t last_step)
+{
+    struct replay r = {.run = true, .begun = last_step, .model = model_make(root)};
+    return replay_record(&r, record, below, last_step);
 }

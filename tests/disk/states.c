@@ -57,6 +57,7 @@ const char *latest_fault(struct dtx_comm *alone, const char *dir, bool may_lack)
     name[strcspn(name, "\n")] = '\0';
     if (!name[0])
         return "latest is empty or cut off";
-    int64_t number = numbered_load(alone, dir, name);
-    return number >= 0 ? "" : "latest names a checkpoint that does not load";
+    return dtx_ckpt_find(alone->ctx, alone, dir, name, path, sizeof path) == DTX_OK
+               ? ""
+               : "latest names a checkpoint that does not load";
 }

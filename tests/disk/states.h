@@ -4,6 +4,8 @@
 
 #include "checkpoints/ckpt.h"
 
+enum { SAVES = 5 }; /* of a record */
+
 /* Collective. Keeps two checkpoints, in fewer shards than ranks. */
 enum dtx_status numbered_save(struct dtx_comm *world, const char *dir, int64_t number, int64_t step);
 /* Collective: the number of the newest checkpoint, loaded by every rank and compared bit for bit; −1 with the cause in
@@ -15,6 +17,7 @@ const char *latest_fault(struct dtx_comm *alone, const char *dir, bool may_lack)
 
 /* The test's programs: see tool.c. */
 int replay(const char *record);
+int replay_run(const char *record, const char *root, const char *below, int64_t last_step);
 enum dtx_status many_shards(struct dtx_ctx *ctx, const char *folder, int shards);
 int enumerate(struct dtx_comm *world, const char *dir, int stride);
 

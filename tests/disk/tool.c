@@ -1,6 +1,8 @@
 /* What the shell tests of crash/ start:
  *   disk_tool record DIR            under the library: five saves, with marks of what was reported
  *   disk_tool replay RECORD         (replay.c)
+ *   disk_tool replay RECORD ROOT BELOW STEP   the same for any run, recorded from the folder ROOT on, which saves into
+ *                                   ROOT/BELOW, last STEP
  *   disk_tool enumerate DIR STRIDE  under the library: every STRIDE-th call of a save fails (enumerate.c)
  *   disk_tool save DIR N STEP       one save, of number N
  *   disk_tool shards FOLDER N       a checkpoint of N shards (shards.c)
@@ -17,7 +19,7 @@
 
 static enum dtx_status record(struct dtx_comm *world, const char *dir)
 {
-    static const int64_t steps[] = {1, 2, 3, 3, 4};
+    static const int64_t steps[SAVES] = {1, 2, 3, 3, 4};
     disk_mark_function *mark = (disk_mark_function *)(intptr_t)dlsym(RTLD_DEFAULT, "disk_mark");
     char text[600];
     if (!mark)
@@ -25,7 +27,7 @@ static enum dtx_status record(struct dtx_comm *world, const char *dir)
     snprintf(text, sizeof text, "folder %.500s", dir);
     if (world->rank == 0)
         mark(text);
-    for (int64_t number = 1; number <= 5; number++) {
+    for (int64_t number = 1; number <= SAVES; number++) {
         DTX_TRY(world->ctx, dtx_comm_barrier(world));
         snprintf(text, sizeof text, "begin %lld", (long long)number);
         if (world->rank == 0)
@@ -57,7 +59,7 @@ int main(int argc, char **argv)
     struct dtx_comm *world;
     const char *action = argc > 2 ? argv[1] : "";
     if (strcmp(action, "replay") == 0)
-        return replay(argv[2]);
+        return argc > 5 ? replay_run(argv[2], argv[3], argv[4], atoll(argv[5])) : replay(argv[2]);
     dtx_ctx_init(&ctx);
     ctx.log_level = DTX_LOG_WARN;
     enum dtx_status status = dtx_comm_open_world(&ctx, &world);
