@@ -32,7 +32,7 @@ struct dtx_ckpt_item {
 struct dtx_ckpt_meta {
     int64_t step, tokens, samples; /* optimizer steps done; target tokens seen; samples consumed (the data position) */
     uint64_t seed;
-    int mesh[3]; /* tp, dp, pp of the writer */
+    int mesh[4]; /* tp, dp, pp, cp of the writer */
     char isa[32], program[32];
     double best_heldout; /* lowest held-out loss so far; NaN when none */
     char *config;        /* resolved options as YAML; owned by whoever filled it (load: free with dtx_mem_free) */

@@ -54,7 +54,7 @@ static enum dtx_status pick(struct dtx_ctx *ctx, const char *path, char out[DTX_
 
 static void print_place(struct dtx_ctx *ctx, const char *dir, const struct dtx_ckpt_place *place)
 {
-    char path[DTX_DISK_PATH], heldout[32] = "-", mesh[48];
+    char path[DTX_DISK_PATH], heldout[32] = "-", mesh[64];
     struct dtx_ckpt_index index;
     struct dtx_ctx probe;
     dtx_ctx_init_child(&probe, ctx);
@@ -68,7 +68,10 @@ static void print_place(struct dtx_ctx *ctx, const char *dir, const struct dtx_c
         bytes += index.manifest.files[i].bytes;
     if (!isnan(index.meta.best_heldout))
         snprintf(heldout, sizeof heldout, "%.4f", index.meta.best_heldout);
-    snprintf(mesh, sizeof mesh, "tp%d dp%d pp%d", index.meta.mesh[0], index.meta.mesh[1], index.meta.mesh[2]);
+    const int *size = index.meta.mesh;
+    int used = snprintf(mesh, sizeof mesh, "tp%d dp%d pp%d", size[0], size[1], size[2]);
+    if (size[3] > 1)
+        snprintf(mesh + used, sizeof mesh - (size_t)used, " cp%d", size[3]);
     printf("%-20s %10lld %15lld %10s  %-14s %6d %10.1f\n", place->name, (long long)index.meta.step,
            (long long)index.meta.tokens, heldout, mesh, index.manifest.n_files - 1, 1e-6 * (double)bytes);
     dtx_ckpt_index_free(&index);
@@ -119,9 +122,9 @@ static enum dtx_status show(struct dtx_ctx *ctx, const struct request *request)
     DTX_TRY(ctx, dtx_ckpt_index_read(ctx, path, &index));
     const struct dtx_ckpt_meta *m = &index.meta;
     printf("checkpoint    %s\nformat        %d\nprogram       dtx %s\nstep          %lld\ntokens        %lld\n"
-           "samples       %lld\nseed          %llu\nmesh          tp %d, dp %d, pp %d\ninstructions  %s\n",
+           "samples       %lld\nseed          %llu\nmesh          tp %d, dp %d, pp %d, cp %d\ninstructions  %s\n",
            path, DTX_CKPT_FORMAT, m->program, (long long)m->step, (long long)m->tokens, (long long)m->samples,
-           (unsigned long long)m->seed, m->mesh[0], m->mesh[1], m->mesh[2], m->isa);
+           (unsigned long long)m->seed, m->mesh[0], m->mesh[1], m->mesh[2], m->mesh[3], m->isa);
     if (isnan(m->best_heldout))
         printf("best loss     none yet\n");
     else

@@ -53,7 +53,7 @@ hid_t dtx_ckpt_entry_type(void)
 
 static enum dtx_status read_meta(struct dtx_ctx *ctx, hid_t file, const char *path, struct dtx_ckpt_meta *meta)
 {
-    int32_t format, mesh[3];
+    int32_t format, mesh[3], context = 1; /* files of before context parallelism do not say */
     DTX_TRY(ctx, dtx_h5_read_attribute(ctx, file, path, "format", H5T_NATIVE_INT32, 0, &format));
     if (format > DTX_CKPT_FORMAT)
         return dtx_fail(ctx, DTX_E_UNSUPPORTED, "%s has format %d, written by a newer dtx; this one reads up to %d",
@@ -63,11 +63,14 @@ static enum dtx_status read_meta(struct dtx_ctx *ctx, hid_t file, const char *pa
     DTX_TRY(ctx, dtx_h5_read_attribute(ctx, file, path, "samples", H5T_NATIVE_INT64, 0, &meta->samples));
     DTX_TRY(ctx, dtx_h5_read_attribute(ctx, file, path, "seed", H5T_NATIVE_UINT64, 0, &meta->seed));
     DTX_TRY(ctx, dtx_h5_read_attribute(ctx, file, path, "mesh", H5T_NATIVE_INT32, 3, mesh));
+    if (H5Aexists(file, "context_ranks") > 0)
+        DTX_TRY(ctx, dtx_h5_read_attribute(ctx, file, path, "context_ranks", H5T_NATIVE_INT32, 0, &context));
     DTX_TRY(ctx, dtx_h5_read_attribute(ctx, file, path, "best_heldout", H5T_NATIVE_DOUBLE, 0, &meta->best_heldout));
     DTX_TRY(ctx, dtx_h5_read_text_attribute(ctx, file, path, "isa", meta->isa, sizeof meta->isa));
     DTX_TRY(ctx, dtx_h5_read_text_attribute(ctx, file, path, "program", meta->program, sizeof meta->program));
     for (int i = 0; i < 3; i++)
         meta->mesh[i] = mesh[i];
+    meta->mesh[3] = context;
     return dtx_h5_read_text(ctx, file, path, "/config", &meta->config);
 }
 

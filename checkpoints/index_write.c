@@ -20,6 +20,8 @@ static enum dtx_status write_meta(struct dtx_ctx *ctx, hid_t file, const char *p
     DTX_TRY(ctx, dtx_h5_write_attribute(ctx, file, path, "samples", H5T_STD_I64LE, 0, &meta->samples));
     DTX_TRY(ctx, dtx_h5_write_attribute(ctx, file, path, "seed", H5T_STD_U64LE, 0, &meta->seed));
     DTX_TRY(ctx, dtx_h5_write_attribute(ctx, file, path, "mesh", H5T_STD_I32LE, 3, mesh));
+    int32_t context = meta->mesh[3];
+    DTX_TRY(ctx, dtx_h5_write_attribute(ctx, file, path, "context_ranks", H5T_STD_I32LE, 0, &context));
     DTX_TRY(ctx, dtx_h5_write_attribute(ctx, file, path, "best_heldout", H5T_IEEE_F64LE, 0, &meta->best_heldout));
     DTX_TRY(ctx, dtx_h5_write_text_attribute(ctx, file, path, "isa", meta->isa));
     DTX_TRY(ctx, dtx_h5_write_text_attribute(ctx, file, path, "program", meta->program));

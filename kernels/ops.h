@@ -120,7 +120,22 @@ struct dtx_attn_dots_args {
     int maps;
 };
 
-/* dq, dk, dv (shapes and dtype of q, k, v) from do_, the final lse and dsum. */
+/* Merges the parts of a further piece of keys (o, o2, lse as attn_fwd makes them with `parts`) into the running ones
+ * into_o, into_o2, into_lse: softmax over both pieces. All master: o [b,tq,h,dv], lse [b,maps·h,tq]. */
+struct dtx_attn_merge_args {
+    struct dtx_tensor o, o2, lse, into_o, into_o2, into_lse;
+    int maps;
+};
+
+/* Parts of all keys → what attn_fwd makes without `parts`: o = o1 − λ·o2 and o2 (maps 1: o = o1), rounded once.
+ * o1, part_o2: master, o, o2: act, all [b,tq,h,dv]; lambda: master [1], maps 2 only. */
+struct dtx_attn_finish_args {
+    struct dtx_tensor o1, part_o2, lambda, o, o2;
+    int maps;
+};
+
+/* dq, dk, dv (shapes and dtype of q, k, v) from do_, the final lse and dsum. With `parts` (q, k, v are a piece of
+ * queries and one of keys) dq, dk, dv are master dtype and accumulated. */
 struct dtx_attn_bwd_args {
     struct dtx_tensor q, k, v, lambda, doc_start;
     int64_t q_first, k_first;
@@ -128,6 +143,7 @@ struct dtx_attn_bwd_args {
     double scale;
     struct dtx_tensor do_, lse, dsum, dq, dk, dv;
     struct dtx_tensor work;
+    bool parts;
 };
 
 /*

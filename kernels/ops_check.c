@@ -316,6 +316,41 @@ enum dtx_status dtx_attn_fwd_check(struct dtx_ctx *ctx, const struct dtx_attn_fw
     return DTX_OK;
 }
 
+enum dtx_status dtx_attn_merge_check(struct dtx_ctx *ctx, const struct dtx_attn_merge_args *args)
+{
+    const char *op = "attn_merge";
+    enum dtx_dtype master = args->o.dtype;
+    const int64_t *dim = args->o.dim;
+    EXPECT_MASTER(o);
+    EXPECT_TRUE(args->maps == 1 || args->maps == 2, "%s: %d maps; there are one or two", op, args->maps);
+    EXPECT(o, master, ANY, ANY, ANY, ANY);
+    EXPECT(into_o, master, dim[0], dim[1], dim[2], dim[3]);
+    if (args->maps == 2) {
+        EXPECT(o2, master, dim[0], dim[1], dim[2], dim[3]);
+        EXPECT(into_o2, master, dim[0], dim[1], dim[2], dim[3]);
+    }
+    EXPECT(lse, master, dim[0], args->maps * dim[2], dim[1]);
+    EXPECT(into_lse, master, dim[0], args->maps * dim[2], dim[1]);
+    return DTX_OK;
+}
+
+enum dtx_status dtx_attn_finish_check(struct dtx_ctx *ctx, const struct dtx_attn_finish_args *args)
+{
+    const char *op = "attn_finish";
+    enum dtx_dtype act = args->o.dtype, master = dtx_dtype_master(act);
+    const int64_t *dim = args->o.dim;
+    EXPECT_ACT(o);
+    EXPECT_TRUE(args->maps == 1 || args->maps == 2, "%s: %d maps; there are one or two", op, args->maps);
+    EXPECT(o, act, ANY, ANY, ANY, ANY);
+    EXPECT(o1, master, dim[0], dim[1], dim[2], dim[3]);
+    if (args->maps == 2) {
+        EXPECT(part_o2, master, dim[0], dim[1], dim[2], dim[3]);
+        EXPECT(o2, act, dim[0], dim[1], dim[2], dim[3]);
+        EXPECT(lambda, master, 1);
+    }
+    return DTX_OK;
+}
+
 enum dtx_status dtx_attn_dots_check(struct dtx_ctx *ctx, const struct dtx_attn_dots_args *args)
 {
     const char *op = "attn_dots";
@@ -351,9 +386,10 @@ enum dtx_status dtx_attn_bwd_check(struct dtx_ctx *ctx, const struct dtx_attn_bw
     EXPECT(do_, act, q[0], q[1], q[2] / args->maps, v[3]);
     EXPECT(lse, master, q[0], q[2], q[1]);
     EXPECT(dsum, master, q[0], q[2], q[1]);
-    EXPECT(dq, act, q[0], q[1], q[2], q[3]);
-    EXPECT(dk, act, k[0], k[1], k[2], k[3]);
-    EXPECT(dv, act, v[0], v[1], v[2], v[3]);
+    enum dtx_dtype out = args->parts ? master : act;
+    EXPECT(dq, out, q[0], q[1], q[2], q[3]);
+    EXPECT(dk, out, k[0], k[1], k[2], k[3]);
+    EXPECT(dv, out, v[0], v[1], v[2], v[3]);
     return DTX_OK;
 }
 

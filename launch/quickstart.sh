@@ -80,7 +80,11 @@ train() { # until, further options
     [ ! -f run/checkpoints/latest ] || resume=(--resume latest)
     [ ${#resume[@]} -gt 0 ] || rm -rf run # an attempt that saved nothing
     "${launch[@]}" "$dtx" train --preset laptop --data.train tokens --run.dir run --train.steps "$steps" \
-        --lr.warmup $((steps / 10)) --train.until "$until" --log.progress "$progress" "$@" "${resume[@]}"
+        --lr.warmup $((steps / 10)) --train.until "$until" --log.progress "$progress" "$@" "${resume[@]}" || {
+        local code=$?
+        "$dtx" watch run --unreported || true # who is dead, and where the others were
+        exit "$code"
+    }
 }
 done_steps=$(step_of step)
 if [ "$(step_of steps)" != "$steps" ]; then

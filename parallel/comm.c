@@ -1,3 +1,4 @@
+#define DTX_COMM_FUNCTIONS /* callers stay those outside */
 #include "parallel/comm.h"
 
 #include <stdio.h>
@@ -5,13 +6,35 @@
 
 #include "kernels/base/mem.h"
 #include "kernels/base/mutant.h"
+#include "parallel/comm_impl.h"
+#include "parallel/watch.h"
 
-static enum dtx_status check_foldable(struct dtx_comm *comm, const struct dtx_tensor *tensor, const char *what)
+enum dtx_status dtx_comm_check_foldable(struct dtx_comm *comm, const struct dtx_tensor *tensor, const char *what)
 {
     if (tensor->dtype == DTX_F32 || tensor->dtype == DTX_F64 || tensor->dtype == DTX_I64)
         return DTX_OK;
     return dtx_fail(comm->ctx, DTX_E_RANGE, "%s on communicator '%s': dtype %s (f32, f64 and i64 can be)", what,
                     comm->name, dtx_dtype_name(tensor->dtype));
+}
+
+enum dtx_status dtx_comm_check_scatter(struct dtx_comm *comm, const struct dtx_tensor *in, const struct dtx_tensor *out)
+{
+    DTX_TRY(comm->ctx, dtx_comm_check_foldable(comm, in, "reduce-scatter sum"));
+    if (in->dtype == out->dtype && dtx_tensor_count(in) == comm->size * dtx_tensor_count(out))
+        return DTX_OK;
+    return dtx_fail(comm->ctx, DTX_E_RANGE,
+                    "reduce-scatter sum on communicator '%s': %lld %s into %lld %s on each of %d ranks", comm->name,
+                    (long long)dtx_tensor_count(in), dtx_dtype_name(in->dtype), (long long)dtx_tensor_count(out),
+                    dtx_dtype_name(out->dtype), comm->size);
+}
+
+enum dtx_status dtx_comm_check_gather(struct dtx_comm *comm, const struct dtx_tensor *in, const struct dtx_tensor *out)
+{
+    if (in->dtype == out->dtype && dtx_tensor_count(out) == comm->size * dtx_tensor_count(in))
+        return DTX_OK;
+    return dtx_fail(comm->ctx, DTX_E_RANGE, "all-gather on communicator '%s': %lld %s of %d ranks into %lld %s",
+                    comm->name, (long long)dtx_tensor_count(in), dtx_dtype_name(in->dtype), comm->size,
+                    (long long)dtx_tensor_count(out), dtx_dtype_name(out->dtype));
 }
 
 static enum dtx_status check_peer(struct dtx_comm *comm, int peer, const char *what)
@@ -22,86 +45,155 @@ static enum dtx_status check_peer(struct dtx_comm *comm, int peer, const char *w
                     comm->size);
 }
 
+enum dtx_status dtx_comm_begin(struct dtx_comm *comm, enum dtx_ledger_op op, const struct dtx_tensor *tensor, int peer,
+                               struct dtx_comm_call *out)
+{
+    *out = (struct dtx_comm_call){.op = op, .bytes = tensor ? (int64_t)dtx_tensor_bytes(tensor) : 0};
+    out->number = comm->calls++;
+    out->time = comm->size > 1 ? dtx_trace_begin(comm->ctx) : 0;
+    if (!comm->page)
+        return DTX_OK;
+    out->mark = dtx_ledger_begin(comm->page, op, tensor ? tensor->dtype : DTX_U8, tensor ? dtx_tensor_count(tensor) : 0,
+                                 peer, comm->file, comm->line);
+    return op < DTX_LEDGER_SEND ? dtx_watch_compare(comm, out->mark) : DTX_OK;
+}
+
+enum dtx_status dtx_comm_end(struct dtx_comm *comm, const struct dtx_comm_call *call, enum dtx_span_kind kind,
+                             enum dtx_status status)
+{
+    dtx_ledger_finish(call->mark, status == DTX_OK);
+    dtx_trace_end(comm->ctx, call->time, kind, comm->name, dtx_ledger_op_name(call->op), call->number, call->bytes);
+    return status;
+}
+
+/* A plain collective comes after everything that was started. */
+static enum dtx_status begin(struct dtx_comm *comm, enum dtx_ledger_op op, const struct dtx_tensor *tensor, int root,
+                             struct dtx_comm_call *out)
+{
+    DTX_TRY(comm->ctx, dtx_comm_idle(comm));
+    return dtx_comm_begin(comm, op, tensor, root, out);
+}
+
+static enum dtx_status end(struct dtx_comm *comm, const struct dtx_comm_call *call, enum dtx_status status)
+{
+    return dtx_comm_end(comm, call, DTX_SPAN_COMM, status);
+}
+
 enum dtx_status dtx_comm_all_reduce_sum(struct dtx_comm *comm, struct dtx_queue *queue, const struct dtx_tensor *tensor)
 {
-    DTX_TRY(comm->ctx, check_foldable(comm, tensor, "all-reduce sum"));
-    return comm->table->all_reduce_sum(comm, queue, tensor);
+    struct dtx_comm_call call;
+    DTX_TRY(comm->ctx, dtx_comm_check_foldable(comm, tensor, "all-reduce sum"));
+    DTX_TRY(comm->ctx, begin(comm, DTX_LEDGER_ALL_REDUCE_SUM, tensor, -1, &call));
+    return end(comm, &call, comm->table->all_reduce_sum(comm, queue, tensor));
 }
 
 enum dtx_status dtx_comm_all_reduce_max(struct dtx_comm *comm, struct dtx_queue *queue, const struct dtx_tensor *tensor)
 {
-    DTX_TRY(comm->ctx, check_foldable(comm, tensor, "all-reduce max"));
+    struct dtx_comm_call call;
+    DTX_TRY(comm->ctx, dtx_comm_check_foldable(comm, tensor, "all-reduce max"));
+    DTX_TRY(comm->ctx, begin(comm, DTX_LEDGER_ALL_REDUCE_MAX, tensor, -1, &call));
     if (DTX_MUTANT(all_reduce_max_is_sum))
-        return comm->table->all_reduce_sum(comm, queue, tensor);
-    return comm->table->all_reduce_max(comm, queue, tensor);
+        return end(comm, &call, comm->table->all_reduce_sum(comm, queue, tensor));
+    return end(comm, &call, comm->table->all_reduce_max(comm, queue, tensor));
 }
 
 enum dtx_status dtx_comm_reduce_scatter_sum(struct dtx_comm *comm, struct dtx_queue *queue, const struct dtx_tensor *in,
                                             const struct dtx_tensor *out)
 {
-    DTX_TRY(comm->ctx, check_foldable(comm, in, "reduce-scatter sum"));
-    if (in->dtype != out->dtype || dtx_tensor_count(in) != comm->size * dtx_tensor_count(out))
-        return dtx_fail(comm->ctx, DTX_E_RANGE,
-                        "reduce-scatter sum on communicator '%s': %lld %s into %lld %s on each of %d ranks", comm->name,
-                        (long long)dtx_tensor_count(in), dtx_dtype_name(in->dtype), (long long)dtx_tensor_count(out),
-                        dtx_dtype_name(out->dtype), comm->size);
-    return comm->table->reduce_scatter_sum(comm, queue, in, out);
+    struct dtx_comm_call call;
+    DTX_TRY(comm->ctx, dtx_comm_check_scatter(comm, in, out));
+    DTX_TRY(comm->ctx, begin(comm, DTX_LEDGER_REDUCE_SCATTER, in, -1, &call));
+    return end(comm, &call, comm->table->reduce_scatter_sum(comm, queue, in, out));
 }
 
 enum dtx_status dtx_comm_all_gather(struct dtx_comm *comm, struct dtx_queue *queue, const struct dtx_tensor *in,
                                     const struct dtx_tensor *out)
 {
-    if (in->dtype != out->dtype || dtx_tensor_count(out) != comm->size * dtx_tensor_count(in))
-        return dtx_fail(comm->ctx, DTX_E_RANGE, "all-gather on communicator '%s': %lld %s of %d ranks into %lld %s",
-                        comm->name, (long long)dtx_tensor_count(in), dtx_dtype_name(in->dtype), comm->size,
-                        (long long)dtx_tensor_count(out), dtx_dtype_name(out->dtype));
-    return comm->table->all_gather(comm, queue, in, out);
+    struct dtx_comm_call call;
+    DTX_TRY(comm->ctx, dtx_comm_check_gather(comm, in, out));
+    DTX_TRY(comm->ctx, begin(comm, DTX_LEDGER_ALL_GATHER, in, -1, &call));
+    return end(comm, &call, comm->table->all_gather(comm, queue, in, out));
 }
 
 enum dtx_status dtx_comm_broadcast(struct dtx_comm *comm, struct dtx_queue *queue, const struct dtx_tensor *tensor,
                                    int root)
 {
+    struct dtx_comm_call call;
     DTX_TRY(comm->ctx, check_peer(comm, root, "broadcast"));
-    return comm->table->broadcast(comm, queue, tensor, root);
+    DTX_TRY(comm->ctx, begin(comm, DTX_LEDGER_BROADCAST, tensor, root, &call));
+    return end(comm, &call, comm->table->broadcast(comm, queue, tensor, root));
+}
+
+/* The ledger's entry of a message, from the call on. */
+static struct dtx_ledger_mark note(const struct dtx_comm *comm, enum dtx_ledger_op op, const struct dtx_tensor *tensor,
+                                   int peer)
+{
+    if (!comm->page)
+        return (struct dtx_ledger_mark){NULL, 0};
+    return dtx_ledger_begin(comm->page, op, tensor->dtype, dtx_tensor_count(tensor), peer, comm->file, comm->line);
 }
 
 enum dtx_status dtx_comm_send_start(struct dtx_comm *comm, struct dtx_queue *queue, const struct dtx_tensor *tensor,
                                     int peer, struct dtx_request *request)
 {
     DTX_TRY(comm->ctx, check_peer(comm, peer, "send"));
-    return comm->table->send_start(comm, queue, tensor, peer, request);
+    struct dtx_ledger_mark mark = note(comm, DTX_LEDGER_SEND, tensor, peer);
+    DTX_TRY(comm->ctx, comm->table->send_start(comm, queue, tensor, peer, request));
+    request->mark = mark;
+    return DTX_OK;
 }
 
 enum dtx_status dtx_comm_recv_start(struct dtx_comm *comm, struct dtx_queue *queue, const struct dtx_tensor *tensor,
                                     int peer, struct dtx_request *request)
 {
     DTX_TRY(comm->ctx, check_peer(comm, peer, "receive"));
-    return comm->table->recv_start(comm, queue, tensor, peer, request);
+    struct dtx_ledger_mark mark = note(comm, DTX_LEDGER_RECEIVE, tensor, peer);
+    DTX_TRY(comm->ctx, comm->table->recv_start(comm, queue, tensor, peer, request));
+    request->mark = mark;
+    return DTX_OK;
 }
 
 enum dtx_status dtx_comm_wait(struct dtx_request *request)
 {
-    return request->comm->table->wait(request);
+    struct dtx_comm *comm = request->comm; /* the wait takes the request apart */
+    double time = dtx_trace_begin(comm->ctx);
+    dtx_ledger_wait(request->mark);
+    enum dtx_status status = comm->table->wait(request);
+    dtx_ledger_finish(request->mark, status == DTX_OK);
+    dtx_trace_end(comm->ctx, time, DTX_SPAN_COMM, comm->name, "wait for message", comm->calls - 1, 0);
+    return status;
 }
 
 enum dtx_status dtx_comm_barrier(struct dtx_comm *comm)
 {
-    return comm->table->barrier(comm);
+    struct dtx_comm_call call;
+    DTX_TRY(comm->ctx, begin(comm, DTX_LEDGER_BARRIER, NULL, -1, &call));
+    return end(comm, &call, comm->table->barrier(comm));
 }
 
 enum dtx_status dtx_comm_split(struct dtx_comm *comm, int color, int key, const char *name, struct dtx_comm **out)
 {
-    return comm->table->split(comm, color, key, name, out);
+    struct dtx_comm_call call;
+    DTX_TRY(comm->ctx, begin(comm, DTX_LEDGER_SPLIT, NULL, -1, &call));
+    DTX_TRY(comm->ctx, end(comm, &call, comm->table->split(comm, color, key, name, out)));
+    dtx_watch_join(*out, comm, color);
+    return DTX_OK;
 }
 
 void dtx_comm_free(struct dtx_comm *comm)
 {
-    if (comm)
-        comm->table->free(comm);
+    if (!comm)
+        return;
+    dtx_comm_idle(comm); /* a failure was somebody's who waited */
+    dtx_comm_halt(comm);
+    dtx_ledger_close_page(comm->page);
+    dtx_mem_free(comm->said);
+    comm->table->free(comm);
 }
 
 void dtx_comm_abort(struct dtx_comm *comm, int exit_code)
 {
+    dtx_watch_leave(comm);
     comm->table->abort(comm, exit_code);
 }
 

@@ -8,19 +8,25 @@
  * pieces. Every function is collective over the communicator unless it says otherwise. Errors inside MPI are converted
  * to DTX_E_LIBRARY with the operation, bytes and peer. `queue` may be NULL for host memory that no queue writes.
  *
- * A communicator belongs to one thread at a time; different communicators may be used by different threads.
+ * A communicator belongs to one thread at a time; different communicators may be used by different threads. Collectives
+ * that are started and waited for later: parallel/comm_queue.h. A plain collective comes after all that were started.
  */
 #ifndef DTX_PARALLEL_COMM_H
 #define DTX_PARALLEL_COMM_H
 
 #include "kernels/backend.h"
+#include "parallel/ledger.h"
 
 struct dtx_comm;
+struct dtx_watch;
+struct dtx_comm_thread;
+struct dtx_comm_pace;
 
 /* A started send or receive; plain, lives in the caller, must be waited for. */
 struct dtx_request {
     void *handle;
     struct dtx_comm *comm;
+    struct dtx_ledger_mark mark;
 };
 
 struct dtx_comm_table {
@@ -47,8 +53,16 @@ struct dtx_comm {
     struct dtx_ctx *ctx;
     char name[16]; /* "world", "tp", … for messages */
     int rank, size;
-    int64_t sent_bytes; /* payload this rank has sent, by formula of the operation */
+    int64_t sent_bytes; /* payload this rank has sent, by formula of the operation; of what was waited for */
+    int64_t calls;      /* collectives so far: their numbers in a trace */
+    struct dtx_comm_thread *thread;   /* does what was started; NULL: it is done at once */
+    const struct dtx_comm_pace *pace; /* how to wait inside a collective; NULL: as MPI does */
     void *impl;
+    struct dtx_watch *watch;      /* NULL: none (parallel/watch.h); owned by the world */
+    struct dtx_ledger_page *page; /* where collectives are recorded, or NULL */
+    void *said;                   /* debug mode: what the ranks say that they are about to do */
+    const char *file;             /* who called last, for the ledger */
+    int line;
 };
 
 /* What a world and all that is split from it use. */
@@ -120,5 +134,32 @@ enum dtx_status dtx_comm_broadcast_text(struct dtx_comm *comm, char **text, int 
  * others' ctx->error becomes DTX_E_PEER "rank N (HOST): <its text>", so that only one report is printed.
  * Called before any collective whose inputs one rank may have failed to make. */
 enum dtx_status dtx_comm_agree(struct dtx_comm *comm, enum dtx_status status);
+
+/* Every call of a collective notes where it stands. (comm.c, where the functions are, does without.) */
+static inline struct dtx_comm *dtx_comm_at(struct dtx_comm *comm, const char *file, int line)
+{
+    if (comm) {
+        comm->file = file;
+        comm->line = line;
+    }
+    return comm;
+}
+#ifndef DTX_COMM_FUNCTIONS
+#define DTX_COMM_HERE(comm)                    dtx_comm_at(comm, DTX_HERE_FILE, __LINE__)
+#define dtx_comm_finish(comm, ...)             dtx_comm_finish(DTX_COMM_HERE(comm), __VA_ARGS__)
+#define dtx_comm_all_reduce_sum(comm, ...)     dtx_comm_all_reduce_sum(DTX_COMM_HERE(comm), __VA_ARGS__)
+#define dtx_comm_all_reduce_max(comm, ...)     dtx_comm_all_reduce_max(DTX_COMM_HERE(comm), __VA_ARGS__)
+#define dtx_comm_reduce_scatter_sum(comm, ...) dtx_comm_reduce_scatter_sum(DTX_COMM_HERE(comm), __VA_ARGS__)
+#define dtx_comm_all_gather(comm, ...)         dtx_comm_all_gather(DTX_COMM_HERE(comm), __VA_ARGS__)
+#define dtx_comm_broadcast(comm, ...)          dtx_comm_broadcast(DTX_COMM_HERE(comm), __VA_ARGS__)
+#define dtx_comm_send_start(comm, ...)         dtx_comm_send_start(DTX_COMM_HERE(comm), __VA_ARGS__)
+#define dtx_comm_recv_start(comm, ...)         dtx_comm_recv_start(DTX_COMM_HERE(comm), __VA_ARGS__)
+#define dtx_comm_barrier(comm)                 dtx_comm_barrier(DTX_COMM_HERE(comm))
+#define dtx_comm_split(comm, ...)              dtx_comm_split(DTX_COMM_HERE(comm), __VA_ARGS__)
+#define dtx_comm_broadcast_bytes(comm, ...)    dtx_comm_broadcast_bytes(DTX_COMM_HERE(comm), __VA_ARGS__)
+#define dtx_comm_gather_bytes(comm, ...)       dtx_comm_gather_bytes(DTX_COMM_HERE(comm), __VA_ARGS__)
+#define dtx_comm_broadcast_text(comm, ...)     dtx_comm_broadcast_text(DTX_COMM_HERE(comm), __VA_ARGS__)
+#define dtx_comm_agree(comm, ...)              dtx_comm_agree(DTX_COMM_HERE(comm), __VA_ARGS__)
+#endif
 
 #endif

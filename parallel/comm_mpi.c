@@ -3,6 +3,7 @@
  * int. After the first use of a size nothing is allocated.
  */
 #include <limits.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -65,6 +66,70 @@ static enum dtx_status need_work(struct dtx_comm *comm, int64_t bytes)
     return DTX_OK;
 }
 
+/* Waits for a collective that has begun, in the way of comm->pace: sleeps double from 20 µs to 160 µs. */
+static int finish(struct dtx_comm *comm, int code, MPI_Request *request)
+{
+    int done = 0;
+    if (code == MPI_SUCCESS)
+        code = MPI_Test(request, &done, MPI_STATUS_IGNORE);
+    for (double pause = 20e-6; code == MPI_SUCCESS && !done; pause = pause < 100e-6 ? 2 * pause : pause) {
+        if (atomic_load(&comm->pace->stop))
+            return MPI_ERR_PENDING;
+        if (atomic_load(&comm->pace->hurry))
+            sched_yield();
+        else
+            dtx_clock_sleep(pause);
+        code = MPI_Test(request, &done, MPI_STATUS_IGNORE);
+    }
+    return code;
+}
+
+/* MPI's collectives, with its own way to wait or with comm->pace. */
+static int all_gather(struct dtx_comm *comm, const void *in, int64_t n, MPI_Datatype type, void *out)
+{
+    struct mpi_comm *impl = comm->impl;
+    MPI_Request request;
+    if (!comm->pace)
+        return MPI_Allgather(in, (int)n, type, out, (int)n, type, impl->handle);
+    return finish(comm, MPI_Iallgather(in, (int)n, type, out, (int)n, type, impl->handle, &request), &request);
+}
+
+/* Parts of impl->counts at impl->offsets, in place. */
+static int all_gather_parts(struct dtx_comm *comm, MPI_Datatype type, void *data)
+{
+    struct mpi_comm *impl = comm->impl;
+    MPI_Request request;
+    if (!comm->pace)
+        return MPI_Allgatherv(MPI_IN_PLACE, 0, type, data, impl->counts, impl->offsets, type, impl->handle);
+    return finish(
+        comm, MPI_Iallgatherv(MPI_IN_PLACE, 0, type, data, impl->counts, impl->offsets, type, impl->handle, &request),
+        &request);
+}
+
+/* Parts of impl->counts at impl->offsets to the ranks; theirs, impl->in_counts at impl->in_offsets, to impl->work. */
+static int exchange_parts(struct dtx_comm *comm, MPI_Datatype type, const void *data)
+{
+    struct mpi_comm *impl = comm->impl;
+    MPI_Request request;
+    if (!comm->pace)
+        return MPI_Alltoallv(data, impl->counts, impl->offsets, type, impl->work, impl->in_counts, impl->in_offsets,
+                             type, impl->handle);
+    return finish(comm,
+                  MPI_Ialltoallv(data, impl->counts, impl->offsets, type, impl->work, impl->in_counts, impl->in_offsets,
+                                 type, impl->handle, &request),
+                  &request);
+}
+
+/* One `part` to each rank; n elements of `type` of each to impl->work. */
+static int exchange(struct dtx_comm *comm, const void *data, MPI_Datatype part, int64_t n, MPI_Datatype type)
+{
+    struct mpi_comm *impl = comm->impl;
+    MPI_Request request;
+    if (!comm->pace)
+        return MPI_Alltoall(data, 1, part, impl->work, (int)n, type, impl->handle);
+    return finish(comm, MPI_Ialltoall(data, 1, part, impl->work, (int)n, type, impl->handle, &request), &request);
+}
+
 /* Few elements: every rank gets all rows and folds them. */
 static enum dtx_status reduce_small(struct dtx_comm *comm, enum dtx_fold fold, enum dtx_dtype dtype, void *data,
                                     int64_t count)
@@ -72,7 +137,7 @@ static enum dtx_status reduce_small(struct dtx_comm *comm, enum dtx_fold fold, e
     struct mpi_comm *impl = comm->impl;
     int64_t bytes = count * (int64_t)dtx_dtype_bytes(dtype);
     DTX_TRY(comm->ctx, need_work(comm, comm->size * bytes));
-    int code = MPI_Allgather(data, (int)count, mpi_type(dtype), impl->work, (int)count, mpi_type(dtype), impl->handle);
+    int code = all_gather(comm, data, count, mpi_type(dtype), impl->work);
     DTX_TRY(comm->ctx, dtx_mpi_status(comm, code, "all-reduce (all-gather)", bytes, -1));
     dtx_comm_fold(fold, dtype, comm->size, count, impl->work, data);
     comm->sent_bytes += bytes * (comm->size - 1);
@@ -96,11 +161,10 @@ static enum dtx_status reduce_piece(struct dtx_comm *comm, enum dtx_fold fold, e
     }
     DTX_TRY(comm->ctx, need_work(comm, comm->size * mine * element));
     MPI_Datatype type = mpi_type(dtype);
-    int code = MPI_Alltoallv(data, impl->counts, impl->offsets, type, impl->work, impl->in_counts, impl->in_offsets,
-                             type, impl->handle);
+    int code = exchange_parts(comm, type, data);
     DTX_TRY(comm->ctx, dtx_mpi_status(comm, code, "all-reduce (all-to-all)", count * element, -1));
     dtx_comm_fold(fold, dtype, comm->size, mine, impl->work, (char *)data + impl->offsets[comm->rank] * element);
-    code = MPI_Allgatherv(MPI_IN_PLACE, 0, type, data, impl->counts, impl->offsets, type, impl->handle);
+    code = all_gather_parts(comm, type, data);
     DTX_TRY(comm->ctx, dtx_mpi_status(comm, code, "all-reduce (all-gather)", count * element, -1));
     comm->sent_bytes += (count - mine + (int64_t)mine * (comm->size - 1)) * element;
     return DTX_OK;
@@ -151,8 +215,7 @@ static enum dtx_status scatter_piece(struct dtx_comm *comm, const struct dtx_ten
     if (code == MPI_SUCCESS)
         code = MPI_Type_commit(&part);
     DTX_TRY(comm->ctx, dtx_mpi_status(comm, code, "reduce-scatter (type)", bytes, -1));
-    code = MPI_Alltoall((char *)in->data + first * element, 1, part, impl->work, (int)n, mpi_type(in->dtype),
-                        impl->handle);
+    code = exchange(comm, (char *)in->data + first * element, part, n, mpi_type(in->dtype));
     MPI_Type_free(&part);
     MPI_Type_free(&piece);
     DTX_TRY(comm->ctx, dtx_mpi_status(comm, code, "reduce-scatter (all-to-all)", bytes, -1));
@@ -181,7 +244,7 @@ static enum dtx_status gather_pieces(struct dtx_comm *comm, const char *in, char
     DTX_TRY(comm->ctx, need_work(comm, piece * comm->size));
     for (int64_t first = 0; first < bytes; first += piece) {
         int64_t n = dtx_min64(piece, bytes - first);
-        int code = MPI_Allgather(in + first, (int)n, MPI_BYTE, impl->work, (int)n, MPI_BYTE, impl->handle);
+        int code = all_gather(comm, in + first, n, MPI_BYTE, impl->work);
         DTX_TRY(comm->ctx, dtx_mpi_status(comm, code, "all-gather", bytes, -1));
         for (int r = 0; r < comm->size; r++)
             memcpy(out + r * bytes + first, (char *)impl->work + r * n, (size_t)n);
@@ -201,8 +264,7 @@ static enum dtx_status mpi_all_gather(struct dtx_comm *comm, struct dtx_queue *q
         DTX_TRY(comm->ctx, gather_pieces(comm, in->data, out->data, bytes));
     } else {
         bool in_place = in->data == (char *)out->data + comm->rank * bytes;
-        int code = MPI_Allgather(in_place ? MPI_IN_PLACE : in->data, (int)bytes, MPI_BYTE, out->data, (int)bytes,
-                                 MPI_BYTE, impl->handle);
+        int code = all_gather(comm, in_place ? MPI_IN_PLACE : in->data, bytes, MPI_BYTE, out->data);
         DTX_TRY(comm->ctx, dtx_mpi_status(comm, code, "all-gather", bytes, -1));
     }
     comm->sent_bytes += bytes * (comm->size - 1);
@@ -277,7 +339,7 @@ static enum dtx_status start(struct dtx_comm *comm, struct dtx_queue *queue, con
     }
     if (!receive)
         comm->sent_bytes += bytes;
-    *request = (struct dtx_request){message, comm};
+    *request = (struct dtx_request){.handle = message, .comm = comm};
     return DTX_OK;
 }
 
@@ -368,7 +430,8 @@ static enum dtx_status mpi_new(struct dtx_ctx *ctx, const char *name, const stru
     *(struct mpi_comm *)impl =
         (struct mpi_comm){.handle = MPI_COMM_NULL, .meeting = MPI_COMM_NULL, .options = *options};
     *out = comm;
-    **out = (struct dtx_comm){.table = &dtx_comm_mpi_table, .ctx = ctx, .size = 1, .impl = impl};
+    **out = (struct dtx_comm){
+        .table = &dtx_comm_mpi_table, .ctx = ctx, .size = 1, .impl = impl, .file = DTX_HERE_FILE, .line = __LINE__};
     snprintf((*out)->name, sizeof(*out)->name, "%s", name);
     return DTX_OK;
 }
@@ -474,6 +537,21 @@ void dtx_comm_mpi_close(struct dtx_comm *world)
 {
     mpi_free(world);
     MPI_Finalize();
+}
+
+int dtx_comm_mpi_world_rank(const struct dtx_comm *comm, int rank)
+{
+    const struct mpi_comm *impl = comm->impl;
+    MPI_Group members, all;
+    int world = -1;
+    if (MPI_Comm_group(impl->handle, &members) != MPI_SUCCESS)
+        return -1;
+    if (MPI_Comm_group(MPI_COMM_WORLD, &all) == MPI_SUCCESS) {
+        MPI_Group_translate_ranks(members, 1, &rank, all, &world);
+        MPI_Group_free(&all);
+    }
+    MPI_Group_free(&members);
+    return world;
 }
 
 bool dtx_comm_mpi_meet(struct dtx_comm *world, double seconds)

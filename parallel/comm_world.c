@@ -4,8 +4,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "kernels/base/mem.h"
 #include "kernels/base/mutant.h"
+#define DTX_COMM_FUNCTIONS /* callers stay those outside */
 #include "parallel/comm_impl.h"
+#include "parallel/watch.h"
 
 struct dtx_comm_options dtx_comm_options_default(void)
 {
@@ -102,6 +105,8 @@ enum dtx_status dtx_comm_open_world(struct dtx_ctx *ctx, struct dtx_comm **out)
 
 static void close_world(struct dtx_comm *world)
 {
+    dtx_watch_stop(world);
+    dtx_mem_free(world->said);
     if (world->table == &dtx_comm_mpi_table)
         dtx_comm_mpi_close(world);
     else
@@ -122,16 +127,27 @@ enum dtx_status dtx_comm_finish(struct dtx_comm *world, enum dtx_status status, 
         return status;
     struct dtx_ctx *ctx = world->ctx;
     bool several = world->size > 1, failed = status != DTX_OK && status != DTX_E_REQUEUE;
+    bool table = status == DTX_E_LIBRARY; /* MPI's errors come of ranks that disagree: where they are is the cause */
     if (!failed || DTX_MUTANT(finish_waits_for_ever))
         grace = -1; /* a rank that did not fail waits: the others may be writing, and one that failed ends the job */
-    if (several && dtx_comm_mpi_meet(world, grace)) {
+    if (failed && ctx->error.status != DTX_E_PEER)
+        dtx_watch_failing(world, table);
+    struct dtx_ledger_mark mark = {NULL, 0};
+    if (world->page)
+        mark = dtx_ledger_begin(world->page, DTX_LEDGER_END, DTX_U8, 0, -1, world->file, world->line);
+    bool alone = several && !dtx_comm_mpi_meet(world, grace);
+    dtx_ledger_finish(mark, !alone);
+    if (alone)
+        dtx_watch_fail(world, table, dtx_status_exit_code(status));
+    else if (several)
         status = dtx_comm_agree(world, status);
-        several = false;
-    }
     /* The report goes out before any rank can exit: a launcher ends all ranks when one exits with an error. */
-    if (status != DTX_OK && status != DTX_E_REQUEUE && ctx->error.status != DTX_OK && ctx->error.status != DTX_E_PEER)
+    if (status != DTX_OK && status != DTX_E_REQUEUE && ctx->error.status != DTX_OK && ctx->error.status != DTX_E_PEER) {
         dtx_error_print(ctx);
-    if (several)
+        if (table)
+            dtx_watch_print(world);
+    }
+    if (alone)
         dtx_comm_abort(world, dtx_status_exit_code(status));
     dtx_comm_close_world(world);
     dtx_error_clear(ctx);

@@ -14,7 +14,7 @@ static void shape_tensors(const struct dtx_params *p, struct dtx_grads *out)
     memset(out, 0, sizeof *out);
     for (int i = 0; i < p->n_buckets; i++)
         *(p->bucket[i].cut ? &out->cut_blocks : &whole) += p->bucket[i].own_count / BLOCK;
-    int64_t blocks = out->cut_blocks * p->mesh->size[DTX_AXIS_DP] + whole;
+    int64_t blocks = out->cut_blocks * dtx_mesh_data_size(p->mesh) + whole;
     out->blocks = dtx_tensor_1d(NULL, DTX_F64, blocks);
     out->sums = dtx_tensor_1d(NULL, DTX_F64, p->n);
     out->sum = dtx_tensor_1d(NULL, DTX_F64, 1);
@@ -39,7 +39,17 @@ enum dtx_status dtx_grads_create(struct dtx_params *p, struct dtx_grads *out)
     DTX_TRY(p->ctx, dtx_mem_alloc(p->ctx, blocks + p->n, sizeof(double), &host));
     out->host_blocks = host;
     out->host_sums = out->host_blocks + blocks;
+    DTX_TRY(p->ctx, dtx_mem_alloc(p->ctx, p->n_buckets, sizeof *out->bucket, &host));
+    out->bucket = host;
+    for (int i = 0; i < p->n; i++)
+        if (p->item[i].held && p->item[i].row.tied_stage >= 0 && p->item[i].row.tied_stage != p->item[i].row.stage)
+            out->bucket[p->item[i].bucket].late = true;
     return DTX_OK;
+}
+
+void dtx_grads_expect(struct dtx_grads *g, int row)
+{
+    g->bucket[g->params->item[row].bucket].uses++;
 }
 
 void dtx_grads_free(struct dtx_grads *g)
@@ -50,11 +60,21 @@ void dtx_grads_free(struct dtx_grads *g)
         dtx_tensor_free(g->params->backend, &g->sum);
     }
     dtx_mem_free(g->host_blocks);
+    dtx_mem_free(g->bucket);
     memset(g, 0, sizeof *g);
 }
 
 enum dtx_status dtx_grads_zero(struct dtx_grads *g, struct dtx_queue *queue)
 {
+    for (int i = 0; i < g->params->n_buckets; i++) {
+        g->bucket[i].missing = g->bucket[i].uses;
+        g->bucket[i].started = g->bucket[i].summed = false;
+        g->bucket[i].event = (struct dtx_event){0};
+    }
+    for (int s = 0; s < DTX_PARAM_SLOTS; s++)
+        g->in_slot[s] = -1;
+    if (DTX_MUTANT(gradient_not_zeroed))
+        return DTX_OK;
     DTX_TRY(g->params->ctx, dtx_tensor_zero(queue, &g->params->flat_grad));
     return dtx_tensor_zero(queue, &g->params->flat_tied);
 }
@@ -80,12 +100,10 @@ static bool partial(const struct dtx_param *item)
     return item->row.grad_partial;
 }
 
-/* Everything that happens to one bucket's gradients, once its last micro-batch is through. */
-static enum dtx_status reduce_bucket(struct dtx_params *p, struct dtx_queue *queue, int bucket)
+/* Steps 1 and 2 for the rows of one bucket. */
+static enum dtx_status complete_rows(struct dtx_params *p, struct dtx_queue *queue, int bucket)
 {
-    const struct dtx_bucket *b = &p->bucket[bucket];
-    struct dtx_comm *dp = p->mesh->axis[DTX_AXIS_DP];
-    for (int i = b->first_row; i < b->end_row; i++) {
+    for (int i = p->bucket[bucket].first_row; i < p->bucket[bucket].end_row; i++) {
         struct dtx_param *item = &p->item[i];
         if (!item->held || item->bucket != bucket)
             continue;
@@ -93,21 +111,106 @@ static enum dtx_status reduce_bucket(struct dtx_params *p, struct dtx_queue *que
         if (partial(item))
             DTX_TRY(p->ctx, dtx_comm_all_reduce_sum(p->mesh->axis[DTX_AXIS_TP], queue, &item->grad));
     }
+    return DTX_OK;
+}
+
+/* Everything that happens to one bucket's gradients, once they are complete; step 3 may still be under way then. */
+static enum dtx_status start_bucket(struct dtx_grads *g, struct dtx_queue *queue, int bucket)
+{
+    struct dtx_params *p = g->params;
+    const struct dtx_bucket *b = &p->bucket[bucket];
+    struct dtx_event *event = &g->bucket[bucket].event;
+    g->bucket[bucket].started = true;
+    if (!DTX_MUTANT(tied_sum_after_reduction))
+        DTX_TRY(p->ctx, complete_rows(p, queue, bucket));
     if (DTX_MUTANT(dp_gradient_not_summed) || (DTX_MUTANT(bucket_not_reduced) && bucket == p->n_buckets - 1))
         return DTX_OK;
-    struct dtx_tensor whole = dtx_flat_range(&p->flat_grad, b->offset, b->count),
-                      own = dtx_flat_range(&p->flat_grad, b->own, b->own_count);
+    struct dtx_tensor whole = dtx_flat_range(&p->flat_grad, b->grad, b->count),
+                      own = dtx_flat_range(&p->flat_grad, b->grad + b->own - b->offset, b->own_count);
     if (b->cut && DTX_MUTANT(bucket_boundary_shifted)) {
         own.dim[0] -= own.dim[0] > BLOCK ? BLOCK : 0;
-        whole.dim[0] = own.dim[0] * dp->size;
+        whole.dim[0] = own.dim[0] * p->mesh->grads->size;
     }
-    return b->cut ? dtx_comm_reduce_scatter_sum(dp, queue, &whole, &own) : dtx_comm_all_reduce_sum(dp, queue, &whole);
+    struct dtx_comm *ranks = DTX_MUTANT(context_gradient_not_summed) ? p->mesh->axis[DTX_AXIS_DP] : p->mesh->grads;
+    DTX_TRY(p->ctx, b->cut ? dtx_comm_start_reduce_scatter_sum(ranks, queue, &whole, &own, event)
+                           : dtx_comm_start_all_reduce_sum(ranks, queue, &whole, event));
+    if (!DTX_MUTANT(tied_sum_after_reduction))
+        return DTX_OK;
+    DTX_TRY(p->ctx, dtx_event_wait(event));
+    return complete_rows(p, queue, bucket);
+}
+
+/* Waits for a bucket's reduction; a streamed one's sum is added to those of earlier micro-batches. */
+static enum dtx_status finish_bucket(struct dtx_grads *g, struct dtx_queue *queue, int bucket)
+{
+    struct dtx_params *p = g->params;
+    struct dtx_grad_bucket *state = &g->bucket[bucket];
+    const struct dtx_bucket *b = &p->bucket[bucket];
+    DTX_TRY(p->ctx, dtx_event_wait(&state->event));
+    state->event = (struct dtx_event){0};
+    if (!b->streamed)
+        return DTX_OK;
+    struct dtx_add_args args = {.x = dtx_flat_range(&p->flat_grad, b->grad + b->own - b->offset, b->own_count),
+                                .z = dtx_bucket_reduced(p, b),
+                                .alpha = 1.0};
+    if (state->summed && !DTX_MUTANT(micro_batch_sum_overwritten)) {
+        args.y = args.x;
+        args.x = args.z; /* the earlier ones' sum is the first addend */
+    }
+    state->summed = true;
+    state->started = false;
+    return dtx_add(queue, &args);
+}
+
+/* Empties a slot, whose bucket's reduction was started. */
+static enum dtx_status empty_slot(struct dtx_grads *g, struct dtx_queue *queue, int slot)
+{
+    int bucket = g->in_slot[slot];
+    if (bucket < 0)
+        return DTX_OK;
+    if (!g->bucket[bucket].started)
+        return dtx_fail(g->params->ctx, DTX_E_INTERNAL,
+                        "bucket %d of the gradients is not complete: %d rows are missing", bucket,
+                        g->bucket[bucket].missing);
+    g->in_slot[slot] = -1;
+    return finish_bucket(g, queue, bucket);
+}
+
+enum dtx_status dtx_grads_open(struct dtx_grads *g, struct dtx_queue *queue, int row)
+{
+    int bucket = g->params->item[row].bucket;
+    const struct dtx_bucket *b = &g->params->bucket[bucket];
+    if (!b->streamed || (g->in_slot[b->slot] == bucket && !g->bucket[bucket].started))
+        return DTX_OK;
+    DTX_TRY(g->params->ctx, empty_slot(g, queue, b->slot));
+    g->in_slot[b->slot] = bucket;
+    g->bucket[bucket].missing = g->bucket[bucket].uses;
+    struct dtx_tensor slot = dtx_flat_range(&g->params->flat_grad, b->grad, b->count);
+    return DTX_MUTANT(gradient_slot_not_zeroed) ? DTX_OK : dtx_tensor_zero(queue, &slot);
+}
+
+enum dtx_status dtx_grads_done(struct dtx_grads *g, struct dtx_queue *queue, int row, bool last)
+{
+    int bucket = g->params->item[row].bucket;
+    struct dtx_grad_bucket *state = &g->bucket[bucket];
+    if (!last && !g->params->bucket[bucket].streamed)
+        return DTX_OK;
+    state->missing--;
+    bool ready = state->missing == DTX_MUTANT(bucket_started_early) && !state->late && !state->started;
+    return ready ? start_bucket(g, queue, bucket) : DTX_OK;
 }
 
 enum dtx_status dtx_grads_reduce(struct dtx_grads *g, struct dtx_queue *queue)
 {
-    for (int b = g->params->n_buckets - 1; b >= 0; b--)
-        DTX_TRY(g->params->ctx, reduce_bucket(g->params, queue, b));
+    struct dtx_params *p = g->params;
+    for (int b = p->n_buckets - 1; b >= 0; b--)
+        if (!g->bucket[b].started && !p->bucket[b].streamed)
+            DTX_TRY(p->ctx, start_bucket(g, queue, b));
+    for (int s = 0; s < DTX_PARAM_SLOTS; s++)
+        DTX_TRY(p->ctx, empty_slot(g, queue, s));
+    for (int b = p->n_buckets - 1; b >= 0; b--)
+        if (!p->bucket[b].streamed)
+            DTX_TRY(p->ctx, finish_bucket(g, queue, b));
     return DTX_OK;
 }
 
@@ -123,28 +226,28 @@ static bool counts_in_norm(const struct dtx_params *p, const struct dtx_param *i
 }
 
 /* Where a bucket's first block lies in g->blocks, with all the data ranks' pieces one after another; its pieces. */
-static int64_t block_at(const struct dtx_grads *g, const struct dtx_bucket *b, int dp_rank)
+static int64_t block_at(const struct dtx_grads *g, const struct dtx_bucket *b, int data_rank)
 {
-    int64_t others = (int64_t)(g->params->mesh->size[DTX_AXIS_DP] - 1) * g->cut_blocks;
-    return b->shard / BLOCK + (b->cut ? dp_rank * g->cut_blocks : others);
+    int64_t others = (int64_t)(dtx_mesh_data_size(g->params->mesh) - 1) * g->cut_blocks;
+    return b->shard / BLOCK + (b->cut ? data_rank * g->cut_blocks : others);
 }
 
 /* Sums of squares of all blocks of the reduced gradients, those of other data ranks too. */
 static enum dtx_status sum_blocks(struct dtx_grads *g, struct dtx_queue *queue)
 {
     struct dtx_params *p = g->params;
-    int rank = p->mesh->rank[DTX_AXIS_DP];
+    int rank = dtx_mesh_data_rank(p->mesh);
     for (int i = 0; i < p->n_buckets; i++) {
         const struct dtx_bucket *b = &p->bucket[i];
-        struct dtx_sqnorm_args args = {.x = dtx_flat_range(&p->flat_grad, b->own, b->own_count),
+        struct dtx_sqnorm_args args = {.x = dtx_bucket_reduced(p, b),
                                        .blocks = dtx_flat_range(&g->blocks, block_at(g, b, rank), b->own_count / BLOCK),
                                        .sum = g->sum};
         DTX_TRY(p->ctx, dtx_sqnorm(queue, &args));
     }
     if (g->cut_blocks && !DTX_MUTANT(norm_of_own_piece_only)) {
         struct dtx_tensor own = dtx_flat_range(&g->blocks, rank * g->cut_blocks, g->cut_blocks),
-                          all = dtx_flat_range(&g->blocks, 0, p->mesh->size[DTX_AXIS_DP] * g->cut_blocks);
-        DTX_TRY(p->ctx, dtx_comm_all_gather(p->mesh->axis[DTX_AXIS_DP], queue, &own, &all));
+                          all = dtx_flat_range(&g->blocks, 0, dtx_mesh_data_size(p->mesh) * g->cut_blocks);
+        DTX_TRY(p->ctx, dtx_comm_all_gather(p->mesh->grads, queue, &own, &all));
     }
     return dtx_tensor_get(queue, &g->blocks, g->host_blocks);
 }

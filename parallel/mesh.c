@@ -4,19 +4,23 @@
 #include <string.h>
 
 #include "kernels/base/mutant.h"
+#include "parallel/watch.h"
 
 const char *dtx_axis_name(enum dtx_axis axis)
 {
-    static const char *const names[] = {"tp", "dp", "pp"};
+    static const char *const names[] = {"tp", "dp", "pp", "cp"};
     return names[axis];
 }
 
-/* Appends "tp 2 × dp 1 × pp 2" to text. */
+/* Appends "tp 2 × dp 1 × pp 2" to text, and " × cp 2" where there are context ranks. */
 static void append_sizes(char *text, size_t bytes, const int size[DTX_AXES])
 {
     size_t used = strlen(text);
     snprintf(text + used, bytes - used, "%stp %d × dp %d × pp %d", used ? ", " : "", size[DTX_AXIS_TP],
              size[DTX_AXIS_DP], size[DTX_AXIS_PP]);
+    used = strlen(text);
+    if (size[DTX_AXIS_CP] != 1)
+        snprintf(text + used, bytes - used, " × cp %d", size[DTX_AXIS_CP]);
 }
 
 /* What fits `ranks`: first the asked sizes with one axis changed, else every product of powers that keeps tp or pp. */
@@ -30,7 +34,8 @@ static void list_fitting(int ranks, const int asked[DTX_AXES], char *text, size_
                 others *= asked[a];
         if (others < 1 || ranks % others != 0)
             continue;
-        int size[DTX_AXES] = {asked[0], asked[1], asked[2]};
+        int size[DTX_AXES];
+        memcpy(size, asked, sizeof size);
         size[axis] = (int)(ranks / others);
         append_sizes(text, bytes, size);
     }
@@ -40,7 +45,7 @@ static void list_fitting(int ranks, const int asked[DTX_AXES], char *text, size_
     for (int tp = 1; tp <= ranks && listed < 8; tp++)
         for (int pp = 1; ranks % tp == 0 && pp <= ranks / tp && listed < 8; pp++)
             if (ranks / tp % pp == 0) {
-                append_sizes(text, bytes, (int[DTX_AXES]){tp, ranks / tp / pp, pp});
+                append_sizes(text, bytes, (int[DTX_AXES]){tp, ranks / tp / pp, pp, 1});
                 listed++;
             }
     if (listed == 8)
@@ -92,11 +97,17 @@ static enum dtx_status make_channels(struct dtx_ctx *ctx, struct dtx_mesh *m)
 
 static enum dtx_status make_comms(struct dtx_ctx *ctx, struct dtx_mesh *m)
 {
-    int tp = m->rank[DTX_AXIS_TP], dp = m->rank[DTX_AXIS_DP], pp = m->rank[DTX_AXIS_PP];
+    int tp = m->rank[DTX_AXIS_TP], dp = m->rank[DTX_AXIS_DP], pp = m->rank[DTX_AXIS_PP], cp = m->rank[DTX_AXIS_CP];
     int n_tp = m->size[DTX_AXIS_TP], n_dp = m->size[DTX_AXIS_DP], n_pp = m->size[DTX_AXIS_PP];
-    DTX_TRY(ctx, dtx_comm_split(m->world, pp * n_dp + dp, tp, "tp", &m->axis[DTX_AXIS_TP]));
-    DTX_TRY(ctx, dtx_comm_split(m->world, pp * n_tp + tp, dp, "dp", &m->axis[DTX_AXIS_DP]));
-    DTX_TRY(ctx, dtx_comm_split(m->world, dp * n_tp + tp, pp, "pp", &m->axis[DTX_AXIS_PP]));
+    int n_cp = m->size[DTX_AXIS_CP], stage = pp * n_tp + tp; /* among the ranks with the same weights */
+    DTX_TRY(ctx, dtx_comm_split(m->world, (pp * n_dp + dp) * n_cp + cp, tp, "tp", &m->axis[DTX_AXIS_TP]));
+    DTX_TRY(ctx, dtx_comm_split(m->world, stage * n_cp + cp, dp, "dp", &m->axis[DTX_AXIS_DP]));
+    DTX_TRY(ctx, dtx_comm_split(m->world, stage, dp * n_cp + cp, "grads", &m->grads));
+    DTX_TRY(ctx, dtx_comm_split(m->world, (dp * n_cp + cp) * n_tp + tp, pp, "pp", &m->axis[DTX_AXIS_PP]));
+    DTX_TRY(ctx, dtx_comm_split(m->world, stage * n_dp + dp, cp, "cp", &m->axis[DTX_AXIS_CP]));
+    m->data = m->axis[DTX_AXIS_DP];
+    if (n_cp > 1)
+        DTX_TRY(ctx, dtx_comm_split(m->world, stage, dp * n_cp + cp, "data", &m->data));
     DTX_TRY(ctx, dtx_comm_split(m->world, 0, m->world->rank, "control", &m->control));
     if (n_pp == 1)
         return DTX_OK;
@@ -109,12 +120,15 @@ static enum dtx_status make_comms(struct dtx_ctx *ctx, struct dtx_mesh *m)
 
 void dtx_mesh_place(const int size[DTX_AXES], int world_rank, int place[DTX_AXES])
 {
-    place[DTX_AXIS_TP] = world_rank % size[DTX_AXIS_TP];
-    place[DTX_AXIS_DP] = world_rank / size[DTX_AXIS_TP] % size[DTX_AXIS_DP];
-    place[DTX_AXIS_PP] = world_rank / size[DTX_AXIS_TP] / size[DTX_AXIS_DP];
+    static const enum dtx_axis order[] = {DTX_AXIS_TP, DTX_AXIS_CP, DTX_AXIS_DP, DTX_AXIS_PP};
+    for (int i = 0; i < DTX_AXES; i++) {
+        place[order[i]] = world_rank % size[order[i]];
+        world_rank /= size[order[i]];
+    }
     if (DTX_MUTANT(mesh_axes_swapped)) {
-        place[DTX_AXIS_DP] = world_rank % size[DTX_AXIS_DP];
-        place[DTX_AXIS_TP] = world_rank / size[DTX_AXIS_DP] % size[DTX_AXIS_TP];
+        int tp = place[DTX_AXIS_TP];
+        place[DTX_AXIS_TP] = place[DTX_AXIS_DP] % size[DTX_AXIS_TP];
+        place[DTX_AXIS_DP] = tp % size[DTX_AXIS_DP];
     }
 }
 
@@ -122,20 +136,28 @@ enum dtx_status dtx_mesh_create(struct dtx_ctx *ctx, struct dtx_comm *world, con
                                 struct dtx_mesh *out)
 {
     DTX_TRY(ctx, check_sizes(ctx, world->size, size));
-    struct dtx_mesh m = {.size = {size[0], size[1], size[2]}, .world = world};
+    struct dtx_mesh m = {.world = world};
+    memcpy(m.size, size, sizeof m.size);
     dtx_mesh_place(size, world->rank, m.rank);
     enum dtx_status status = make_comms(ctx, &m);
     if (status != DTX_OK) {
         dtx_mesh_free(&m);
         return status;
     }
+    char place[64] = "";
+    for (int a = 0; a < DTX_AXES; a++)
+        snprintf(place + strlen(place), sizeof place - strlen(place), "%s%s %d", a ? " " : "", dtx_axis_name(a),
+                 m.rank[a]);
+    dtx_watch_describe(world, place);
     *out = m;
     return DTX_OK;
 }
 
 void dtx_mesh_free(struct dtx_mesh *m)
 {
-    struct dtx_comm *owned[] = {m->tied,
+    struct dtx_comm *owned[] = {m->data != m->axis[DTX_AXIS_DP] ? m->data : NULL,
+                                m->axis[DTX_AXIS_CP],
+                                m->tied,
                                 m->wrap_backward,
                                 m->wrap_forward,
                                 m->backward_out,
@@ -143,6 +165,7 @@ void dtx_mesh_free(struct dtx_mesh *m)
                                 m->forward_out,
                                 m->forward_in,
                                 m->control,
+                                m->grads,
                                 m->axis[DTX_AXIS_PP],
                                 m->axis[DTX_AXIS_DP],
                                 m->axis[DTX_AXIS_TP]};

@@ -20,6 +20,7 @@ void dtx_params_free(struct dtx_params *p)
         dtx_tensor_free(p->backend, &p->flat_master);
         dtx_tensor_free(p->backend, &p->flat_grad);
         dtx_tensor_free(p->backend, &p->flat_tied);
+        dtx_tensor_free(p->backend, &p->flat_sum);
         for (int s = 0; s < DTX_PARAM_STATES; s++)
             dtx_tensor_free(p->backend, &p->flat_state[s]);
     }
@@ -82,41 +83,65 @@ static int64_t shape_rows(struct dtx_params *p, const struct dtx_mesh *mesh)
         item->local[0] = local[0];
         item->local[1] = item->row.ndim == 2 ? local[1] : 1;
         item->count = item->local[0] * item->local[1];
-        item->cut = p->zero && mesh->size[DTX_AXIS_DP] > 1 && !item->row.master_only;
+        item->cut = p->zero && dtx_mesh_data_size(mesh) > 1 && !item->row.master_only;
         if (item->held && holds_both_uses(&item->row))
             tied += item->count;
     }
     return tied;
 }
 
+/* Gradients that live in a slot: of rows that are cut and whole after their layer's backward pass. */
+static bool is_streamed(const struct dtx_params *p, const struct dtx_param *item)
+{
+    return p->zero == 2 && item->cut && item->row.tied_stage < 0 && !item->row.grad_partial;
+}
+
 /* Pads a bucket to equal pieces and says which one is this rank's. */
 static void close_bucket(struct dtx_params *p, const struct dtx_mesh *mesh, struct dtx_bucket *b)
 {
-    int64_t ranks = b->cut ? mesh->size[DTX_AXIS_DP] : 1;
+    int64_t ranks = b->cut ? dtx_mesh_data_size(mesh) : 1;
     b->own_count = dtx_round_up(dtx_div_up(b->count, ranks), DTX_PARAM_ALIGN);
     b->count = ranks * b->own_count;
-    b->own = b->offset + (b->cut ? mesh->rank[DTX_AXIS_DP] * b->own_count : 0);
+    b->own = b->offset + (b->cut ? dtx_mesh_data_rank(mesh) * b->own_count : 0);
     b->shard = p->shard;
     p->flat += b->count;
     p->shard += b->own_count;
 }
 
-/* Puts the held rows that are cut (or those that are not) into buckets, behind what is there. */
-static void fill_buckets(struct dtx_params *p, const struct dtx_mesh *mesh, bool cut, int64_t most)
+/* Elements that row i and, streamed, its layer's rows behind it take. */
+static int64_t room_of(const struct dtx_params *p, int i, bool streamed)
+{
+    int64_t room = dtx_round_up(p->item[i].count, DTX_PARAM_ALIGN);
+    for (int k = i + 1; streamed && k < p->n && p->item[k].row.layer == p->item[i].row.layer; k++)
+        if (p->item[k].held && is_streamed(p, &p->item[k]))
+            room += dtx_round_up(p->item[k].count, DTX_PARAM_ALIGN);
+    return room;
+}
+
+/* Does row i begin another bucket? A streamed one ends with a layer, and where the next is another chunk's. */
+static bool begins_bucket(const struct dtx_params *p, const struct dtx_bucket *b, int i, int64_t most)
+{
+    bool full = most && b->count + room_of(p, i, b->streamed) > most;
+    int last = p->item[b->end_row - 1].row.layer, layer = p->item[i].row.layer;
+    return b->streamed && layer == last ? false : full || (b->streamed && layer > last + 1);
+}
+
+/* Puts the held rows that are cut (or those that are not), streamed or not, into buckets, behind what is there. */
+static void fill_buckets(struct dtx_params *p, const struct dtx_mesh *mesh, bool cut, bool streamed, int64_t most)
 {
     struct dtx_bucket *b = NULL;
     for (int i = 0; i < p->n; i++) {
         struct dtx_param *item = &p->item[i];
-        if (!item->held || item->cut != cut)
+        if (!item->held || item->cut != cut || is_streamed(p, item) != streamed)
             continue;
         int64_t room = dtx_round_up(item->count, DTX_PARAM_ALIGN);
-        if (b && most && b->count + room > most) {
+        if (b && begins_bucket(p, b, i, most)) {
             close_bucket(p, mesh, b);
             b = NULL;
         }
         if (!b) {
             b = &p->bucket[p->n_buckets++];
-            *b = (struct dtx_bucket){.cut = cut, .first_row = i, .offset = p->flat};
+            *b = (struct dtx_bucket){.cut = cut, .streamed = streamed, .first_row = i, .offset = p->flat};
         }
         item->bucket = (int)(b - p->bucket);
         item->offset = b->offset + b->count;
@@ -137,12 +162,42 @@ static void find_part(struct dtx_param *item, const struct dtx_bucket *b)
     item->part_count = dtx_max64(end - item->part_first, 0);
 }
 
+/* Places of the buckets' gradients and of the sums that are kept: slots first, as long as the longest bucket that uses
+ * them; buckets take turns, as backward comes to them. Returns the length of flat_grad; *sum: that of flat_sum. */
+static int64_t place_gradients(struct dtx_params *p, int64_t *sum)
+{
+    int64_t slot[DTX_PARAM_SLOTS] = {0}, at[DTX_PARAM_SLOTS], length = 0;
+    int turn = 0;
+    *sum = 0;
+    for (int i = p->n_buckets - 1; i >= 0; i--) {
+        struct dtx_bucket *b = &p->bucket[i];
+        if (!b->streamed)
+            continue;
+        b->slot = turn++ % DTX_PARAM_SLOTS;
+        b->sum = *sum;
+        *sum += b->own_count;
+        slot[b->slot] = dtx_max64(slot[b->slot], b->count);
+    }
+    for (int s = 0; s < DTX_PARAM_SLOTS; s++) {
+        at[s] = length;
+        length += slot[s];
+    }
+    for (int i = 0; i < p->n_buckets; i++) {
+        struct dtx_bucket *b = &p->bucket[i];
+        b->grad = b->streamed ? at[b->slot] : length;
+        length += b->streamed ? 0 : b->count;
+    }
+    return length;
+}
+
 static void shape_buffers(struct dtx_params *p, enum dtx_dtype act, int64_t tied)
 {
     enum dtx_dtype master = dtx_dtype_master(act);
+    int64_t sum, gradients = place_gradients(p, &sum);
     p->flat_weight = dtx_tensor_1d(NULL, act, p->wide ? 0 : p->flat);
     p->flat_master = dtx_tensor_1d(NULL, master, p->wide ? p->flat : p->shard);
-    p->flat_grad = dtx_tensor_1d(NULL, master, p->flat);
+    p->flat_grad = dtx_tensor_1d(NULL, master, gradients);
+    p->flat_sum = dtx_tensor_1d(NULL, master, sum);
     p->flat_tied = dtx_tensor_1d(NULL, master, tied);
     for (int s = 0; s < DTX_PARAM_STATES; s++)
         p->flat_state[s] = dtx_tensor_1d(NULL, master, p->shard);
@@ -154,9 +209,16 @@ static enum dtx_status allocate_buffers(struct dtx_params *p)
     DTX_TRY(p->ctx, dtx_tensor_alloc(p->backend, &p->flat_master));
     DTX_TRY(p->ctx, dtx_tensor_alloc(p->backend, &p->flat_grad));
     DTX_TRY(p->ctx, dtx_tensor_alloc(p->backend, &p->flat_tied));
+    DTX_TRY(p->ctx, dtx_tensor_alloc(p->backend, &p->flat_sum));
     for (int s = 0; s < DTX_PARAM_STATES; s++)
         DTX_TRY(p->ctx, dtx_tensor_alloc(p->backend, &p->flat_state[s]));
     return DTX_OK;
+}
+
+struct dtx_tensor dtx_bucket_reduced(const struct dtx_params *p, const struct dtx_bucket *b)
+{
+    return b->streamed ? dtx_flat_range(&p->flat_sum, b->sum, b->own_count)
+                       : dtx_flat_range(&p->flat_grad, b->grad + b->own - b->offset, b->own_count);
 }
 
 /* Points a held row's tensors into the buffers. */
@@ -165,7 +227,9 @@ static void place_row(struct dtx_params *p, struct dtx_param *item)
     const struct dtx_bucket *b = &p->bucket[item->bucket];
     find_part(item, b);
     int64_t flat = item->offset + item->part_first, shard = b->shard + flat - b->own;
-    item->grad = row_view(&p->flat_grad, item->offset, item);
+    struct dtx_tensor reduced = dtx_bucket_reduced(p, b);
+    item->grad = row_view(&p->flat_grad, b->grad + item->offset - b->offset, item);
+    item->reduced = dtx_flat_range(&reduced, flat - b->own, item->part_count);
     item->master = dtx_flat_range(&p->flat_master, p->wide ? flat : shard, item->part_count);
     for (int s = 0; s < DTX_PARAM_STATES; s++)
         item->state[s] = dtx_flat_range(&p->flat_state[s], shard, item->part_count);
@@ -190,8 +254,9 @@ enum dtx_status dtx_params_layout(struct dtx_params *p, const struct dtx_mesh *m
     p->mesh = mesh;
     p->wide = act == master;
     int64_t tied = shape_rows(p, mesh), most = p->bucket_bytes / (int64_t)dtx_dtype_bytes(master);
-    fill_buckets(p, mesh, true, most);
-    fill_buckets(p, mesh, false, most);
+    fill_buckets(p, mesh, true, false, most);
+    fill_buckets(p, mesh, true, true, most);
+    fill_buckets(p, mesh, false, false, most);
     shape_buffers(p, act, tied);
     return DTX_OK;
 }
@@ -270,6 +335,7 @@ enum dtx_status dtx_params_init(struct dtx_params *p, struct dtx_queue *queue, u
 
 enum dtx_status dtx_params_refresh(struct dtx_params *p, struct dtx_queue *queue)
 {
+    DTX_TRY(p->ctx, dtx_params_settle(p));
     for (int i = 0; i < p->n_buckets && !p->wide; i++) {
         const struct dtx_bucket *b = &p->bucket[i];
         struct dtx_add_args args = {.x = dtx_flat_range(&p->flat_master, b->shard, b->own_count),
@@ -277,20 +343,41 @@ enum dtx_status dtx_params_refresh(struct dtx_params *p, struct dtx_queue *queue
                                     .alpha = 1.0};
         DTX_TRY(p->ctx, dtx_add(queue, &args));
     }
-    return dtx_params_gather(p, queue);
+    DTX_TRY(p->ctx, dtx_params_gather(p, queue));
+    return dtx_params_settle(p);
 }
 
 enum dtx_status dtx_params_gather(struct dtx_params *p, struct dtx_queue *queue)
 {
     const struct dtx_tensor *flat = p->wide ? &p->flat_master : &p->flat_weight;
     for (int i = 0; i < p->n_buckets; i++) {
-        const struct dtx_bucket *b = &p->bucket[i];
+        struct dtx_bucket *b = &p->bucket[i];
         if (!b->cut || (DTX_MUTANT(stale_weights_after_update) && i == 0))
             continue;
         struct dtx_tensor own = dtx_flat_range(flat, b->own, b->own_count),
                           whole = dtx_flat_range(flat, b->offset, b->count);
-        DTX_TRY(p->ctx, dtx_comm_all_gather(p->mesh->axis[DTX_AXIS_DP], queue, &own, &whole));
+        DTX_TRY(p->ctx, dtx_comm_start_all_gather(p->mesh->grads, queue, &own, &whole, &b->arrival));
     }
+    return DTX_OK;
+}
+
+static enum dtx_status receive(struct dtx_bucket *b)
+{
+    struct dtx_event event = b->arrival;
+    b->arrival = (struct dtx_event){0};
+    return dtx_event_wait(&event);
+}
+
+enum dtx_status dtx_params_need(struct dtx_params *p, int row)
+{
+    struct dtx_bucket *b = &p->bucket[p->item[row].bucket];
+    return !p->item[row].held || !b->arrival.comm || DTX_MUTANT(weights_not_awaited) ? DTX_OK : receive(b);
+}
+
+enum dtx_status dtx_params_settle(struct dtx_params *p)
+{
+    for (int i = 0; i < p->n_buckets; i++)
+        DTX_TRY(p->ctx, receive(&p->bucket[i]));
     return DTX_OK;
 }
 
@@ -298,7 +385,8 @@ struct dtx_params_bytes dtx_params_memory(const struct dtx_params *p)
 {
     size_t masters = dtx_tensor_bytes(&p->flat_master);
     struct dtx_params_bytes bytes = {.weights = p->wide ? masters : dtx_tensor_bytes(&p->flat_weight),
-                                     .gradients = dtx_tensor_bytes(&p->flat_grad) + dtx_tensor_bytes(&p->flat_tied),
+                                     .gradients = dtx_tensor_bytes(&p->flat_grad) + dtx_tensor_bytes(&p->flat_tied) +
+                                                  dtx_tensor_bytes(&p->flat_sum),
                                      .masters = p->wide ? 0 : masters};
     for (int s = 0; s < DTX_PARAM_STATES; s++)
         bytes.states += dtx_tensor_bytes(&p->flat_state[s]);

@@ -6,19 +6,25 @@
  * flat buffers of whole rows, each starting at a multiple of DTX_PARAM_ALIGN elements (the gaps are zero). A flat
  * buffer is made of buckets: runs of rows in table order, of about bucket_bytes of gradients.
  *
+ * "Data ranks" here are all that hold the same weights, dp × cp of them (mesh->data).
  * With `zero` (ZeRO-1) and several data ranks the buckets of matrices are cut into equal pieces, one for each data
  * rank, multiples of DTX_PARAM_ALIGN: masters and optimizer states exist only for this rank's pieces, and weights are
  * gathered after each update. A piece may begin and end within a row; a row lies in one bucket, so its part in a piece
  * is one range. Rows that are used in the master dtype (gains, λ: less than a thousandth of a model) stay whole
  * everywhere, in buckets behind those that are cut, and every data rank makes the same update of them.
+ *
+ * With `zero` 2 gradients are cut too: those of most buckets live in one of two slots from a layer's backward pass to
+ * the reduction, once a micro-batch, and only this rank's piece of their sum is kept (grad.h). Such a bucket is made of
+ * whole layers. A tied weight and rows that are not cut keep whole gradients.
  */
 #ifndef DTX_PARALLEL_PARAM_H
 #define DTX_PARALLEL_PARAM_H
 
+#include "parallel/comm_queue.h"
 #include "parallel/mesh.h"
 #include "parallel/shard.h"
 
-enum { DTX_PARAM_ALIGN = 1024, DTX_PARAM_STATES = 2, DTX_PARAM_NAME = 64 };
+enum { DTX_PARAM_ALIGN = 1024, DTX_PARAM_STATES = 2, DTX_PARAM_NAME = 64, DTX_PARAM_SLOTS = 2 };
 enum dtx_init { DTX_INIT_NORMAL, DTX_INIT_ONES };
 
 struct dtx_param_row {
@@ -29,6 +35,7 @@ struct dtx_param_row {
     struct dtx_placement place; /* of the weight, over tp */
     bool grad_partial;          /* each tensor rank has only its heads' or rows' part of the gradient: sum over tp */
     bool master_only;           /* used in the master dtype (gains, λ): no copy in the activation dtype */
+    int layer;                  /* of the model, that declares it: gradients of a layer's rows are made together */
     int stage, tied_stage;      /* stage that holds it; a second stage that holds a copy (tied head), or −1 */
     enum dtx_init init;
     double std; /* of NORMAL */
@@ -44,17 +51,23 @@ struct dtx_param {
     bool cut;                       /* over the data ranks */
     int64_t part_first, part_count; /* elements of the local row that this rank updates: all of them when not cut */
     struct dtx_tensor weight;       /* [local] what layers read: act dtype, or the master itself */
-    struct dtx_tensor grad;         /* [local]; after the reduction only this rank's part is the sum */
+    struct dtx_tensor grad;         /* [local]; what backward adds to */
+    struct dtx_tensor reduced;      /* [part_count]: after the reduction this rank's part of the sum */
     struct dtx_tensor grad_tied;    /* the head's own buffer where one stage holds both uses; else absent */
     struct dtx_tensor master, state[DTX_PARAM_STATES]; /* [part_count] */
 };
 
 struct dtx_bucket {
     bool cut;
+    bool streamed;          /* zero 2: gradients lie in a slot, are reduced once a micro-batch, and their sum is kept */
     int first_row, end_row; /* its rows are those of [first_row, end_row) that say so */
     int64_t offset, count;  /* in the flat buffers of whole rows, with padding */
     int64_t own, own_count; /* this rank's piece there; all of it when not cut */
     int64_t shard;          /* where that piece lies in the buffers of masters and states */
+    int64_t grad;           /* where the bucket lies in flat_grad; streamed: its slot's place */
+    int64_t sum;            /* streamed: where this rank's piece lies in flat_sum */
+    int slot;               /* streamed */
+    struct dtx_event arrival; /* of the other ranks' pieces of the weights */
 };
 
 struct dtx_params {
@@ -63,13 +76,14 @@ struct dtx_params {
     const struct dtx_mesh *mesh;
     int n, capacity;
     struct dtx_param *item;
-    bool zero;            /* set before allocation */
+    int zero;             /* 1: masters and states are cut, 2: gradients too; set before allocation */
     int64_t bucket_bytes; /* of gradients; 0: one bucket; set before allocation */
     int n_buckets;
     struct dtx_bucket *bucket; /* in the order of the flat buffers */
     int64_t flat, shard;       /* elements of whole rows; of this rank's pieces */
     bool wide;                 /* weights and masters have one dtype and one buffer, flat_master [flat] */
-    struct dtx_tensor flat_weight, flat_grad;                    /* [flat]; flat_weight [0] when wide */
+    struct dtx_tensor flat_weight, flat_grad; /* [flat]; flat_weight [0] when wide; flat_grad with zero 2 smaller */
+    struct dtx_tensor flat_sum;               /* zero 2: [pieces of the streamed buckets], else [0] */
     struct dtx_tensor flat_master, flat_state[DTX_PARAM_STATES]; /* [shard]; flat_master [flat] when wide */
     struct dtx_tensor flat_tied;
 };
@@ -85,12 +99,18 @@ enum dtx_status dtx_params_layout(struct dtx_params *params, const struct dtx_me
 /* dtx_params_layout, and allocates what this rank holds, all zero. Not collective. */
 enum dtx_status dtx_params_allocate(struct dtx_params *params, struct dtx_backend *backend, const struct dtx_mesh *mesh,
                                     enum dtx_dtype act);
-/* Initial values: a pure function of (seed, name, index in the whole array). Collective over dp. */
+/* Initial values: a pure function of (seed, name, index in the whole array). Collective over mesh->data. */
 enum dtx_status dtx_params_init(struct dtx_params *params, struct dtx_queue *queue, uint64_t seed);
-/* weight = master rounded, for all rows (after loading masters), gathered. Collective over dp. */
+/* weight = master rounded, for all rows (after loading masters), gathered. Collective over mesh->data. */
 enum dtx_status dtx_params_refresh(struct dtx_params *params, struct dtx_queue *queue);
-/* After an update of this rank's parts: the other ranks' pieces of all weights. Collective over dp. */
+/* After an update of this rank's parts: starts to gather the other ranks' pieces of all weights, in table order.
+ * Collective over mesh->data. */
 enum dtx_status dtx_params_gather(struct dtx_params *params, struct dtx_queue *queue);
+/* Until all ranks' pieces of a row's weight (of all weights) are here. Not collective. */
+enum dtx_status dtx_params_need(struct dtx_params *params, int row);
+enum dtx_status dtx_params_settle(struct dtx_params *params);
+/* This rank's piece of a bucket's summed gradients. */
+struct dtx_tensor dtx_bucket_reduced(const struct dtx_params *params, const struct dtx_bucket *bucket);
 /* This rank's part of a whole row (weight or grad), as [part_count]. */
 struct dtx_tensor dtx_param_part(const struct dtx_param *item, const struct dtx_tensor *whole);
 /* `count` elements of a flat buffer. */

@@ -62,9 +62,7 @@ static enum dtx_status open_check(struct check *c)
 {
     struct dtx_ctx *ctx = c->p->ctx;
     int64_t most = (int64_t)c->p->n * KINDS, ranks = 2;
-    for (int a = 0; a < DTX_AXES; a++)
-        if (a != DTX_AXIS_PP)
-            ranks = dtx_max64(ranks, c->p->mesh->size[a]);
+    ranks = dtx_max64(ranks, dtx_max64(dtx_mesh_data_size(c->p->mesh), c->p->mesh->size[DTX_AXIS_TP]));
     void *memory;
     DTX_TRY(ctx, dtx_mem_alloc(ctx, most, sizeof *c->slot, &memory));
     c->slot = memory;
@@ -130,12 +128,12 @@ static void mark(struct check *c, int slot)
 /* Also makes `whole`: the sum of the pieces where ZeRO cuts. */
 static enum dtx_status compare_data_ranks(struct check *c)
 {
-    struct dtx_comm *dp = c->p->mesh->axis[DTX_AXIS_DP];
-    DTX_TRY(c->p->ctx, dtx_comm_gather_bytes(dp, c->hash, c->n * (int64_t)sizeof *c->hash, c->all));
+    struct dtx_comm *data = c->p->mesh->data;
+    DTX_TRY(c->p->ctx, dtx_comm_gather_bytes(data, c->hash, c->n * (int64_t)sizeof *c->hash, c->all));
     for (int i = 0; i < c->n; i++) {
         uint64_t sum = 0;
         bool pieces = cut(c, c->slot[i]);
-        for (int r = 0; r < dp->size; r++) {
+        for (int r = 0; r < data->size; r++) {
             uint64_t hash = c->all[(int64_t)r * c->n + i];
             sum += hash;
             if (!pieces && hash != c->hash[i] && !DTX_MUTANT(replica_data_ranks_not_compared))
@@ -195,18 +193,23 @@ static void append(struct dtx_replica_report *report, const char *format, ...)
     va_end(list);
 }
 
-/* "rank 3 on node7 (tp 1, pp 0, dp 1), rank …": the first few of the copies with this value (or without it). */
+/* "rank 3 on node7 (tp 1, pp 0, dp 1), rank …", with the context rank where there are several: the first few of the
+ * copies with this value (or without it). */
 static void list_ranks(const struct check *c, const struct copy *copies, int n, uint64_t value, bool with,
                        struct dtx_replica_report *report)
 {
     const int *size = c->p->mesh->size;
     int listed = 0;
     for (int i = 0; i < n; i++) {
-        int rank = copies[i].rank, tp = rank % size[DTX_AXIS_TP], rest = rank / size[DTX_AXIS_TP];
+        int at[DTX_AXES];
+        char context[24] = "";
         if ((copies[i].value == value) != with || listed++ >= DTX_REPLICA_RANKS)
             continue;
-        append(report, "%srank %d on %s (tp %d, pp %d, dp %d)", listed > 1 ? ", " : "", rank, copies[i].host, tp,
-               rest / size[DTX_AXIS_DP], rest % size[DTX_AXIS_DP]);
+        dtx_mesh_place(size, copies[i].rank, at);
+        if (size[DTX_AXIS_CP] > 1)
+            snprintf(context, sizeof context, ", cp %d", at[DTX_AXIS_CP]);
+        append(report, "%srank %d on %s (tp %d, pp %d, dp %d%s)", listed > 1 ? ", " : "", copies[i].rank,
+               copies[i].host, at[DTX_AXIS_TP], at[DTX_AXIS_PP], at[DTX_AXIS_DP], context);
     }
     if (listed > DTX_REPLICA_RANKS)
         append(report, " and %d more", listed - DTX_REPLICA_RANKS);

@@ -4,7 +4,7 @@
  *
  * Every rank hashes (xxh3) what it holds of each row: the weight, the master where it is another tensor, the optimizer
  * states. Hashes are compared
- *   - over dp: of everything but what ZeRO cuts,
+ *   - over the data ranks (dp × cp): of everything but what ZeRO cuts,
  *   - over tp: of rows that are not split,
  *   - between first and last stage: of a tied weight.
  * A row's hash is the wrapping sum of the hashes of its blocks of DTX_PARAM_ALIGN elements, seeded by their number:

@@ -3,6 +3,7 @@
 #   (no label)  everything but the labels long, mutants and bench
 #   mutants     every planted fault of tests/mutants.txt must turn its tests red
 #   fuzz        random meshes against one rank: --seconds 300, --cases N, --seed S, --case "…" (run_fuzz.sh)
+#   parsers     coverage-guided fuzzing of every parser: --seconds 60, names (run_parsers.sh; needs clang)
 #   slurm       a shell on a Slurm cluster of two nodes on this machine, or a command there (run_slurm.sh; needs root)
 #   bare        launch/quickstart.sh and tests/run.sh in a bare Debian 12 (minutes; needs root)
 # Ends with ctest's own summary.
@@ -12,9 +13,10 @@ cd "$(dirname "$0")/.." || exit 1
 case ${1:-} in
 mutants) exec tests/run_mutants.sh ;;
 fuzz) shift; launch/packages.sh tests && tests/build.sh release && exec tests/run_fuzz.sh "$@"; exit ;;
+parsers) shift; exec tests/run_parsers.sh "$@" ;;
 slurm) shift; launch/packages.sh tests cluster && tests/build.sh release && exec tests/run_slurm.sh "$@"; exit ;;
 bare) shift; exec tests/run_bare.sh "$@" ;;
--*) sed -n '2,8s/^# //p' "$0"; exit 78 ;;
+-*) sed -n '2,9s/^# //p' "$0"; exit 78 ;;
 esac
 
 packages=(tests)

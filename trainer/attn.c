@@ -7,8 +7,9 @@
 
 #include "kernels/base/mem.h"
 #include "kernels/base/mutant.h"
+#include "trainer/context.h"
 
-enum { S_RSTD, S_XN, S_Q, S_K, S_V, S_Y, S_DY, S_DQ, S_DK, S_DV, S_DCORE, S_DXN, S_OWN };
+enum { S_RSTD, S_XN, S_Q, S_K, S_V, S_Y, S_DY, S_DQ, S_DK, S_DV, S_DCORE, S_DXN, S_CONTEXT, S_OWN };
 
 #define DTX_VARIANT(name) extern const struct dtx_attn_variant dtx_attn_##name;
 #include "trainer/attn.inc"
@@ -44,6 +45,12 @@ static int64_t y_columns(const struct dtx_layer *layer)
     return layer->env->model->width / layer->env->mesh->size[DTX_AXIS_TP];
 }
 
+static int64_t context_bytes(const struct dtx_layer *layer)
+{
+    struct dtx_attn_core core = dtx_attn_largest(layer);
+    return layer->env->pieces > 1 ? dtx_context_bytes(layer->env, &core) : 0;
+}
+
 static int saved(const struct dtx_layer *layer, struct dtx_saved out[DTX_MAX_SAVED])
 {
     const struct dtx_env *env = layer->env;
@@ -64,6 +71,7 @@ static int saved(const struct dtx_layer *layer, struct dtx_saved out[DTX_MAX_SAV
     out[S_DV] = (struct dtx_saved){"dv", act, n, v, DTX_SAVED_GRADIENT};
     out[S_DCORE] = (struct dtx_saved){"dcore", act, n, y, DTX_SAVED_SCRATCH};
     out[S_DXN] = (struct dtx_saved){"dxn", act, held, width, DTX_SAVED_SCRATCH};
+    out[S_CONTEXT] = (struct dtx_saved){"context", DTX_U8, 1, context_bytes(layer), DTX_SAVED_SCRATCH};
     return S_OWN + env->model->attention->saved(layer, out + S_OWN);
 }
 
@@ -86,13 +94,15 @@ static struct dtx_attn_core core_of(const struct dtx_layer *layer, const struct 
     core.dq.data = s ? s[S_DQ].data : NULL;
     core.dk.data = s ? s[S_DK].data : NULL;
     core.dv.data = s ? s[S_DV].data : NULL;
+    if (s)
+        core.context = s[S_CONTEXT];
     return core;
 }
 
 struct dtx_attn_core dtx_attn_largest(const struct dtx_layer *layer)
 {
     const struct dtx_env *env = layer->env;
-    return core_of(layer, NULL, env->max_rows / env->max_length, env->max_length, 0);
+    return core_of(layer, NULL, env->max_rows / env->max_piece, env->max_piece, 0);
 }
 
 struct dtx_attn_fwd_args dtx_attn_forward_args(const struct dtx_env *env, const struct dtx_attn_core *core, int maps)
@@ -138,10 +148,42 @@ static size_t work_bytes(const struct dtx_layer *layer)
     return most;
 }
 
+/* x: [b,t,heads,d] behind `first` earlier rows, in this rank's pieces. */
 static enum dtx_status rotate(struct dtx_env *env, const struct dtx_tensor *x, int64_t first, bool inverse)
 {
-    struct dtx_rope_args args = {.x = *x, .y = *x, .table = env->rope, .first = first, .inverse = inverse};
-    return dtx_rope(env->queue, &args);
+    int64_t each = x->dim[0] / env->pieces;
+    for (int p = 0; p < env->pieces; p++) {
+        int64_t begins = dtx_piece_first(env, env->mesh->rank[DTX_AXIS_CP], p);
+        struct dtx_tensor piece = dtx_tensor_rows(x, p * each, each);
+        struct dtx_rope_args args = {.x = piece,
+                                     .y = piece,
+                                     .table = env->rope,
+                                     .first = first + (DTX_MUTANT(context_rope_restarts) ? 0 : begins),
+                                     .inverse = inverse};
+        DTX_TRY(env->ctx, dtx_rope(env->queue, &args));
+    }
+    return DTX_OK;
+}
+
+enum dtx_status dtx_attn_run(struct dtx_env *env, const struct dtx_attn_core *core,
+                             const struct dtx_attn_fwd_args *args)
+{
+    return env->pieces > 1 ? dtx_context_forward(env, core, args) : dtx_attn_fwd(env->queue, args);
+}
+
+enum dtx_status dtx_attn_run_backward(struct dtx_env *env, const struct dtx_attn_core *core,
+                                      const struct dtx_attn_bwd_args *args)
+{
+    return env->pieces > 1 ? dtx_context_backward(env, core, args) : dtx_attn_bwd(env->queue, args);
+}
+
+size_t dtx_attn_run_work_bytes(struct dtx_env *env, const struct dtx_attn_fwd_args *forward,
+                               const struct dtx_attn_bwd_args *backward)
+{
+    if (env->pieces > 1)
+        return dtx_context_work_bytes(env, forward, backward);
+    size_t f = dtx_attn_fwd_work_bytes(env->queue, forward), b = dtx_attn_bwd_work_bytes(env->queue, backward);
+    return f > b ? f : b;
 }
 
 static enum dtx_status forward(const struct dtx_layer *layer, struct dtx_tensor *s, const struct dtx_tensor *x,

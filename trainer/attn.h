@@ -17,10 +17,13 @@ struct dtx_attn_shape {
 enum { DTX_ATTN_NORM, DTX_ATTN_Q, DTX_ATTN_K, DTX_ATTN_V, DTX_ATTN_OUT, DTX_ATTN_OWN };
 
 /* One call of a core. Shapes with this rank's heads: q [b,t,qh,d], k [b,T,kh,d], v [b,T,vh,dv], y [b·t, h·dv]; k and v
- * hold the positions 0 … T−1, q the last t of them. In the backward pass dy is given and dq, dk, dv are made. */
+ * hold the positions 0 … T−1, q the last t of them. In the backward pass dy is given and dq, dk, dv are made. With
+ * context parallelism b counts pieces (layer.h), T = t, and the core sees this rank's keys alone: dtx_attn_run and
+ * dtx_attn_run_backward bring in the others'. */
 struct dtx_attn_core {
     struct dtx_tensor q, k, v, y;
     struct dtx_tensor dy, dq, dk, dv;
+    struct dtx_tensor context; /* u8: buffers of context parallelism */
 };
 
 struct dtx_attn_variant {
@@ -43,6 +46,16 @@ const struct dtx_attn_variant *dtx_attn_find(const char *name);
 /* Arguments of attn_fwd and attn_bwd that a variant's core and its workspace query share. */
 struct dtx_attn_fwd_args dtx_attn_forward_args(const struct dtx_env *env, const struct dtx_attn_core *core, int maps);
 struct dtx_attn_bwd_args dtx_attn_backward_args(const struct dtx_env *env, const struct dtx_attn_core *core, int maps);
+/* attn_fwd and attn_bwd with these arguments over the whole sequence, wherever its keys are. What a variant makes of o,
+ * o2 and lse (λ's difference is in o, sub-norm is its own) is the same with context parallelism and without. Collective
+ * over cp. */
+enum dtx_status dtx_attn_run(struct dtx_env *env, const struct dtx_attn_core *core,
+                             const struct dtx_attn_fwd_args *args);
+enum dtx_status dtx_attn_run_backward(struct dtx_env *env, const struct dtx_attn_core *core,
+                                      const struct dtx_attn_bwd_args *args);
+/* Workspace that the two need. */
+size_t dtx_attn_run_work_bytes(struct dtx_env *env, const struct dtx_attn_fwd_args *forward,
+                               const struct dtx_attn_bwd_args *backward);
 /* The largest core of this layer, shapes only. */
 struct dtx_attn_core dtx_attn_largest(const struct dtx_layer *layer);
 

@@ -70,17 +70,23 @@ const struct dtx_opt_row dtx_train_options[] = {
     {"parallel.tp", DTX_OPT_INT, "1", "1..100000", FREE, "tensor ranks: heads, ffn columns and vocabulary are split"},
     {"parallel.pp", DTX_OPT_INT, "1", "1..100000", FREE, "pipeline stages"},
     {"parallel.dp", DTX_OPT_INT, "0", "0..1000000", FREE, "data ranks; 0: what is left of the ranks started"},
+    {"parallel.cp", DTX_OPT_INT, "1", "1..100000", FREE,
+     "context ranks: each sequence is cut in 2·cp chunks, a context rank has one from each end"},
+    {"parallel.cp_exchange", DTX_OPT_CHOICE, "gather", "gather|ring", FREE,
+     "context ranks gather all keys and values at once, or pass them round while they compute (less memory)"},
     {"parallel.sequence", DTX_OPT_BOOL, "true", NULL, FREE,
      "with several tensor ranks, cut norms and the residual stream over them by positions"},
     {"parallel.schedule", DTX_OPT_CHOICE, "1f1b", schedules + 1, FREE, "order of forward and backward in the pipeline"},
-    {"parallel.zero", DTX_OPT_INT, "1", "0..1", FREE,
-     "1: each data rank keeps its share of masters and optimizer states; same bits"},
+    {"parallel.zero", DTX_OPT_INT, "1", "0..2", FREE,
+     "1: each data rank keeps its share of masters and optimizer states, same bits; 2: of gradients too"},
     {"parallel.bucket_bytes", DTX_OPT_INT, "67108864", "4096..", FREE, "gradients summed over the data ranks at once"},
     {"parallel.chunks", DTX_OPT_INT, "1", "1..1000", FREE, "parts of the model on each pipeline stage (interleaved)"},
     {"parallel.layout", DTX_OPT_TEXT, "", NULL, FREE,
      "blocks of each part, pp × chunks numbers: '3,5,4,4'; default: balanced"},
     {"parallel.balance", DTX_OPT_CHOICE, "even", "even|flops", FREE,
      "parts have as many blocks, or as many FLOPs with the head counted"},
+    {"comm.overlap", DTX_OPT_BOOL, "true", NULL, FREE,
+     "a thread sums gradients and gathers weights over the data ranks beside the computation; same bits"},
     {"data.train", DTX_OPT_TEXT, "", NULL, FREE, "token files: prefixes of .bin/.idx pairs, separated by commas"},
     {"data.heldout", DTX_OPT_REAL, "0.02", "0..0.9", FIXED,
      "share of each source's documents, the last ones, kept for evaluation"},
@@ -97,6 +103,12 @@ const struct dtx_opt_row dtx_train_options[] = {
     {"check.replicas_every", DTX_OPT_INT, "100", "0..", FREE,
      "steps between comparisons of what several ranks hold alike (and before every save); 0: never"},
     {"check.replicas_action", DTX_OPT_CHOICE, "stop", "stop|warn", FREE, "when copies differ: end the run, or go on"},
+    {"comm.timeout", DTX_OPT_REAL, "600", "0..", FREE,
+     "seconds a collective may take before all ranks leave with a table of who waits where; 0: for ever"},
+    {"comm.check", DTX_OPT_BOOL, "false", NULL, DTX_OPT_CALL,
+     "for debugging: compare operation and size over the ranks before every collective"},
+    {"comm.watch_dir", DTX_OPT_TEXT, "", NULL, DTX_OPT_CALL,
+     "folder on each node for the ledgers of collectives; default: /dev/shm, else TMPDIR; none: memory"},
     {"run.dir", DTX_OPT_TEXT, "run", NULL, DTX_OPT_CALL,
      "folder of the run: configuration, metrics, status, checkpoints"},
     {"device", DTX_OPT_CHOICE, "auto", "auto|cpu", FREE, "where to compute"},
@@ -108,6 +120,10 @@ const struct dtx_opt_row dtx_train_options[] = {
     {"log.progress", DTX_OPT_CHOICE, "auto", "auto|live|plain", FREE,
      "one live line, or plain lines; auto: live on a terminal"},
     {"log.every", DTX_OPT_INT, "10", "1..", FREE, "steps between lines when the output is no terminal"},
+    {"trace.path", DTX_OPT_TEXT, "", NULL, DTX_OPT_CALL,
+     "write a trace of all ranks for Perfetto (ui.perfetto.dev) or chrome://tracing to this file"},
+    {"trace.skip", DTX_OPT_INT, "1", "0..", DTX_OPT_CALL, "steps of this call before the trace begins"},
+    {"trace.steps", DTX_OPT_INT, "3", "1..", DTX_OPT_CALL, "steps in the trace"},
     {NULL, 0, NULL, NULL, 0, NULL},
 };
 
@@ -200,21 +216,26 @@ static int64_t greatest_divisor(int64_t a, int64_t b)
     return b == 0 ? a : greatest_divisor(b, a % b);
 }
 
-/* "tp 1 × pp 1 × dp 4, …": meshes of the ranks started that the model and the batch allow. */
-static void fitting_meshes(const struct dtx_model_config *m, int64_t batch, int world, char *text, size_t bytes)
+/* "tp 1 × pp 1 × dp 4, …": meshes of the ranks started with cp context ranks that the model and the batch allow. */
+static void fitting_meshes(const struct dtx_model_config *m, int64_t batch, int64_t world, int64_t cp, char *text,
+                           size_t bytes)
 {
     size_t used = 0;
-    snprintf(text, bytes, "none with this model and train.batch");
-    for (int64_t tp = 1; tp <= m->kv_heads && tp <= world; tp++)
-        for (int64_t pp = 1; pp <= m->layers && tp * pp <= world; pp++) {
-            if (m->heads % tp || m->kv_heads % tp || world % (tp * pp) || batch % (world / (tp * pp)))
+    int64_t left = world / cp;
+    char context[32] = "";
+    snprintf(text, bytes, "none with this model and train.batch%s", cp > 1 ? " and parallel.cp" : "");
+    if (cp > 1)
+        snprintf(context, sizeof context, " × cp %lld", (long long)cp);
+    for (int64_t tp = 1; tp <= m->kv_heads && tp <= left && world % cp == 0; tp++)
+        for (int64_t pp = 1; pp <= m->layers && tp * pp <= left; pp++) {
+            if (m->heads % tp || m->kv_heads % tp || left % (tp * pp) || batch % (left / (tp * pp)))
                 continue;
-            if (used + 64 > bytes) {
+            if (used + 64 + strlen(context) > bytes) {
                 snprintf(text + used, bytes - used, ", …");
                 return;
             }
-            used += (size_t)snprintf(text + used, bytes - used, "%stp %lld × pp %lld × dp %lld", used ? ", " : "",
-                                     (long long)tp, (long long)pp, (long long)(world / (tp * pp)));
+            used += (size_t)snprintf(text + used, bytes - used, "%stp %lld × pp %lld × dp %lld%s", used ? ", " : "",
+                                     (long long)tp, (long long)pp, (long long)(left / (tp * pp)), context);
         }
 }
 
@@ -222,17 +243,19 @@ static void read_mesh(struct dtx_opt *opt, int world, struct dtx_engine_config *
 {
     const struct dtx_model_config *m = &c->model;
     int64_t tp = dtx_opt_int(opt, "parallel.tp"), pp = dtx_opt_int(opt, "parallel.pp");
-    int64_t dp = dtx_opt_int(opt, "parallel.dp");
-    char fits[320];
+    int64_t dp = dtx_opt_int(opt, "parallel.dp"), cp = dtx_opt_int(opt, "parallel.cp"), others = tp * pp * cp;
+    char fits[320], context[32] = "";
     if (dp == 0)
-        dp = world > 0 && world % (tp * pp) == 0 ? world / (tp * pp) : 1;
-    if (world > 0 && tp * pp * dp != world) {
-        fitting_meshes(m, dtx_opt_int(opt, "train.batch"), world, fits, sizeof fits);
+        dp = world > 0 && world % others == 0 ? world / others : 1;
+    if (cp > 1)
+        snprintf(context, sizeof context, " × cp %lld", (long long)cp);
+    if (world > 0 && others * dp != world) {
+        fitting_meshes(m, dtx_opt_int(opt, "train.batch"), world, cp, fits, sizeof fits);
         dtx_opt_fault(opt,
-                      "parallel: tp %lld × pp %lld × dp %lld = %lld ranks, but %d were started; start %lld, or what "
+                      "parallel: tp %lld × pp %lld × dp %lld%s = %lld ranks, but %d were started; start %lld, or what "
                       "fits %d: %s",
-                      (long long)tp, (long long)pp, (long long)dp, (long long)(tp * pp * dp), world,
-                      (long long)(tp * pp * dp), world, fits);
+                      (long long)tp, (long long)pp, (long long)dp, context, (long long)(others * dp), world,
+                      (long long)(others * dp), world, fits);
     }
     if (m->heads % tp || m->kv_heads % tp) {
         common_divisors(m->heads, m->kv_heads, fits, sizeof fits);
@@ -242,19 +265,22 @@ static void read_mesh(struct dtx_opt *opt, int world, struct dtx_engine_config *
     c->mesh[DTX_AXIS_TP] = (int)tp;
     c->mesh[DTX_AXIS_PP] = (int)pp;
     c->mesh[DTX_AXIS_DP] = (int)dp;
+    c->mesh[DTX_AXIS_CP] = (int)cp;
+    c->ring = strcmp(dtx_opt_text(opt, "parallel.cp_exchange"), "ring") == 0;
     c->schedule = dtx_opt_text(opt, "parallel.schedule");
     c->zero = (int)dtx_opt_int(opt, "parallel.zero");
+    c->overlap = dtx_opt_bool(opt, "comm.overlap");
     c->bucket_bytes = dtx_opt_int(opt, "parallel.bucket_bytes");
 }
 
-/* Names of the schedules that take so many chunks: "interleaved". */
-static void fitting_schedules(int chunks, char *text, size_t bytes)
+/* Names of the schedules that take so many chunks ("interleaved"), with `whole` those that never split backward. */
+static void fitting_schedules(int chunks, bool whole, char *text, size_t bytes)
 {
     int n;
     const struct dtx_schedule *const *list = dtx_schedule_list(&n);
     text[0] = '\0';
     for (int i = 0; i < n; i++)
-        if (list[i]->max_chunks >= chunks) {
+        if (list[i]->max_chunks >= chunks && !(whole && list[i]->kept)) {
             size_t used = strlen(text);
             snprintf(text + used, bytes - used, "%s%s", used ? ", " : "", list[i]->name);
         }
@@ -286,11 +312,18 @@ static void read_split(struct dtx_opt *opt, struct dtx_engine_config *c)
         dtx_opt_fault(opt, "parallel.chunks %d needs a pipeline: parallel.pp of at least 2, or parallel.chunks 1",
                       chunks);
     else if (schedule && chunks > schedule->max_chunks) {
-        fitting_schedules(chunks, fits, sizeof fits);
+        fitting_schedules(chunks, false, fits, sizeof fits);
         dtx_opt_fault(opt,
                       "parallel.schedule %s takes 1 chunk a stage, parallel.chunks is %d; what fits: schedule %s, or "
                       "1 chunk",
                       schedule->name, chunks, fits);
+    }
+    if (schedule && schedule->kept && c->mesh[DTX_AXIS_DP] > 1 && c->zero == 2) {
+        fitting_schedules(chunks, true, fits, sizeof fits);
+        dtx_opt_fault(opt,
+                      "parallel.zero 2 sums gradients right after a layer's backward pass, which schedule %s makes in "
+                      "two parts; what fits: schedule %s, or parallel.zero 1",
+                      schedule->name, fits);
     }
     if (c->split.layout[0]) {
         even_layout(m, parts, fits, sizeof fits);
@@ -328,6 +361,34 @@ static void check_micro_batches(struct dtx_opt *opt, const struct dtx_engine_con
             ((below ? below : 1) + 1) * each);
 }
 
+/* Context ranks cut a sequence in chunks, tensor ranks the rows that a context rank has. */
+static void check_length(struct dtx_opt *opt, struct dtx_engine_config *c)
+{
+    const struct dtx_batch_config *b = &c->batch;
+    int64_t tp = c->mesh[DTX_AXIS_TP], cp = c->mesh[DTX_AXIS_CP], chunks = cp > 1 ? 2 * cp : 1;
+    char fits[128];
+    c->sequence = dtx_opt_bool(opt, "parallel.sequence");
+    if (b->length % chunks) {
+        int64_t below = b->length / chunks * chunks;
+        snprintf(fits, sizeof fits, "train.length %lld", (long long)(below ? below : chunks));
+        if (below)
+            snprintf(fits + strlen(fits), sizeof fits - strlen(fits), " or %lld", (long long)(below + chunks));
+        dtx_opt_fault(opt,
+                      "parallel.cp %lld cuts a sequence in %lld equal chunks, but train.length is %lld; what fits: %s",
+                      (long long)cp, (long long)chunks, (long long)b->length, fits);
+        return;
+    }
+    /* The shortest step of train.length that keeps both: rows of a rank are length / cp × micro-batch. */
+    int64_t step = cp * (tp / greatest_divisor(tp, b->micro_batch)), both = step / greatest_divisor(step, chunks);
+    if (c->sequence && c->model.heads % tp == 0 && c->model.kv_heads % tp == 0 && b->length % step)
+        dtx_opt_fault(opt,
+                      "parallel.sequence: train.length %lld × micro-batch %lld%s = %lld rows are not a multiple of the "
+                      "%lld tensor ranks; what fits: train.length %lld, or parallel.sequence false",
+                      (long long)b->length, (long long)b->micro_batch, cp > 1 ? " / parallel.cp" : "",
+                      (long long)(b->length * b->micro_batch / cp), (long long)tp,
+                      (long long)dtx_round_up(b->length, both * chunks));
+}
+
 static void read_batch(struct dtx_opt *opt, struct dtx_engine_config *c)
 {
     struct dtx_batch_config *b = &c->batch;
@@ -346,7 +407,7 @@ static void read_batch(struct dtx_opt *opt, struct dtx_engine_config *c)
     }
     if (b->micro_batch ==
         0) { /* without a pipeline about 8,192 tokens at once; with one, enough micro-batches to fill it */
-        int64_t most = pp > 1 ? 1 : 8192 / b->length;
+        int64_t most = pp > 1 ? 1 : 8192 * c->mesh[DTX_AXIS_CP] / b->length;
         b->micro_batch = most < 1 ? 1 : most > each ? each : most;
         while (each % b->micro_batch)
             b->micro_batch--;
@@ -358,14 +419,7 @@ static void read_batch(struct dtx_opt *opt, struct dtx_engine_config *c)
     b->micro_batches = (int)(each / b->micro_batch);
     if (b->micro_batches < 1)
         b->micro_batches = 1;
-    int64_t tp = c->mesh[DTX_AXIS_TP], step = tp / greatest_divisor(tp, b->micro_batch);
-    c->sequence = dtx_opt_bool(opt, "parallel.sequence");
-    if (c->sequence && c->model.heads % tp == 0 && c->model.kv_heads % tp == 0 && b->length % step)
-        dtx_opt_fault(opt,
-                      "parallel.sequence: train.length %lld × micro-batch %lld = %lld rows are not a multiple of the "
-                      "%lld tensor ranks; what fits: train.length %lld, or parallel.sequence false",
-                      (long long)b->length, (long long)b->micro_batch, (long long)(b->length * b->micro_batch),
-                      (long long)tp, (long long)dtx_round_up(b->length, step));
+    check_length(opt, c);
 }
 
 bool dtx_recompute_parse(const char *text, struct dtx_recompute_config *out)

@@ -29,7 +29,7 @@ struct dtx_split {
 };
 
 struct dtx_batch_config {
-    int64_t length;       /* tokens a sequence */
+    int64_t length;       /* tokens a sequence, all context ranks together */
     int64_t micro_batch;  /* sequences in one forward pass of one data rank */
     int micro_batches;    /* forward passes of one data rank in a step */
     int64_t global_batch; /* sequences a step: dp · micro_batches · micro_batch */
@@ -57,9 +57,11 @@ struct dtx_engine_config {
     enum dtx_dtype dtype;
     int64_t seed;
     int mesh[DTX_AXES];
+    bool ring;     /* context ranks pass keys and values round instead of gathering them all */
     bool sequence; /* rows of the residual stream are cut over the tensor ranks, when there are several */
     const char *schedule;
-    int zero;             /* 1: masters and optimizer states cut over the data ranks */
+    int zero;             /* 1: masters and optimizer states cut over the data ranks; 2: gradients too */
+    bool overlap;         /* sums of gradients and gathers of weights go on beside the computation */
     int64_t bucket_bytes; /* of gradients that are reduced together */
     struct dtx_split split;
 };

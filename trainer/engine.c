@@ -5,6 +5,7 @@
 
 #include "kernels/base/mem.h"
 #include "kernels/base/mutant.h"
+#include "kernels/base/trace.h"
 #include "parallel/pipe.h"
 #include "trainer/attn.h"
 #include "trainer/model.h"
@@ -26,11 +27,13 @@ struct dtx_engine {
     struct dtx_tensor hyper, lambda;
     struct dtx_tensor summary; /* f64 [2]: loss sum, targets */
     double *host_loss;
+    int32_t *host_chunks; /* [micro_batches · rows]: this context rank's rows on their way in */
 };
 
+/* Rows of a micro-batch on this rank. */
 static int64_t rows_of(const struct dtx_engine *e)
 {
-    return e->config.batch.micro_batch * e->config.batch.length;
+    return e->config.batch.micro_batch * e->config.batch.length / e->config.mesh[DTX_AXIS_CP];
 }
 
 enum { BATCH_TENSORS = 8 };
@@ -76,6 +79,10 @@ static enum dtx_status allocate_batch(struct dtx_engine *e)
     void *host;
     DTX_TRY(e->ctx, dtx_mem_alloc(e->ctx, dtx_tensor_count(&e->loss), sizeof(double), &host));
     e->host_loss = host;
+    if (e->env.pieces > 1) {
+        DTX_TRY(e->ctx, dtx_mem_alloc(e->ctx, dtx_tensor_count(&e->tokens), sizeof(int32_t), &host));
+        e->host_chunks = host;
+    }
     return DTX_OK;
 }
 
@@ -83,7 +90,11 @@ enum dtx_status dtx_engine_declare(struct dtx_ctx *ctx, const struct dtx_engine_
                                    struct dtx_queue *queue, struct dtx_params *params, struct dtx_env *env,
                                    struct dtx_model **model)
 {
-    int64_t rows = c->batch.micro_batch * c->batch.length;
+    int cp = mesh->size[DTX_AXIS_CP], pieces = cp > 1 ? 2 : 1;
+    int64_t rows = c->batch.micro_batch * c->batch.length / cp;
+    if (c->batch.length % (pieces * cp))
+        return dtx_fail(ctx, DTX_E_CONFIG, "parallel.cp: %lld tokens a sequence cannot be cut in %d equal chunks",
+                        (long long)c->batch.length, pieces * cp);
     *env = (struct dtx_env){.ctx = ctx,
                             .queue = queue,
                             .mesh = mesh,
@@ -95,7 +106,10 @@ enum dtx_status dtx_engine_declare(struct dtx_ctx *ctx, const struct dtx_engine_
                             .act = c->dtype,
                             .master = dtx_dtype_master(c->dtype),
                             .max_rows = rows,
-                            .max_length = c->batch.length};
+                            .max_length = c->batch.length,
+                            .max_piece = c->batch.length / (pieces * cp),
+                            .pieces = pieces,
+                            .ring = c->ring};
     if (env->sequence && rows % mesh->size[DTX_AXIS_TP])
         return dtx_fail(ctx, DTX_E_CONFIG, "parallel.sequence: %lld rows of a micro-batch over %d tensor ranks",
                         (long long)rows, mesh->size[DTX_AXIS_TP]);
@@ -103,7 +117,7 @@ enum dtx_status dtx_engine_declare(struct dtx_ctx *ctx, const struct dtx_engine_
     for (int i = 0; i < params->n; i++)
         if (strcmp(params->item[i].row.name, "embed.tokens") == 0)
             params->item[i].row.decay = c->optim.decay_embeddings;
-    params->zero = c->zero > 0;
+    params->zero = c->zero;
     params->bucket_bytes = c->bucket_bytes;
     return DTX_OK;
 }
@@ -121,6 +135,10 @@ static enum dtx_status create_parts(struct dtx_engine *e, struct dtx_comm *world
     DTX_TRY(ctx, dtx_engine_declare(ctx, c, &e->mesh, e->queue, &e->params, &e->env, &e->model));
     DTX_TRY(ctx, dtx_params_allocate(&e->params, backend, &e->mesh, c->dtype));
     DTX_TRY(ctx, dtx_grads_create(&e->params, &e->grads));
+    e->env.grads = &e->grads;
+    dtx_model_expect_gradients(e->model);
+    if (c->overlap)
+        DTX_TRY(ctx, dtx_comm_async(e->mesh.grads, e->params.n_buckets));
     DTX_TRY(ctx, allocate_batch(e));
     struct dtx_tensor boundary = dtx_tensor_2d(NULL, c->dtype, dtx_rows_held(&e->env, rows_of(e)), c->model.width);
     int chunks = c->split.chunks > 0 ? c->split.chunks : 1;
@@ -151,6 +169,8 @@ void dtx_engine_free(struct dtx_engine *e)
 {
     if (!e)
         return;
+    if (e->mesh.grads)
+        dtx_comm_idle(e->mesh.grads); /* the thread may be writing weights */
     if (e->queue) {
         struct dtx_tensor *all[BATCH_TENSORS];
         list_batch(e, all);
@@ -165,7 +185,20 @@ void dtx_engine_free(struct dtx_engine *e)
         e->queue->backend->queues->free(e->queue);
     dtx_mesh_free(&e->mesh);
     dtx_mem_free(e->host_loss);
+    dtx_mem_free(e->host_chunks);
     dtx_mem_free(e);
+}
+
+void dtx_engine_halt(struct dtx_engine *e)
+{
+    if (e)
+        dtx_comm_halt(e->mesh.grads);
+}
+
+enum dtx_status dtx_engine_settle(struct dtx_engine *e)
+{
+    DTX_TRY(e->ctx, dtx_params_settle(&e->params));
+    return dtx_comm_idle(e->mesh.grads);
 }
 
 /* Planted fault: each micro-batch is divided by its own targets, and the mean is taken over micro-batches. */
@@ -191,19 +224,27 @@ static void select_micro_batch(struct dtx_engine *e, int micro_batch)
         *to[i] = dtx_tensor_1d(row.data, row.dtype, rows);
     }
     struct dtx_tensor starts = dtx_tensor_rows(&e->doc_start, micro_batch, 1);
-    env->doc_start =
-        dtx_tensor_2d(e->documents ? starts.data : NULL, DTX_I32, e->config.batch.micro_batch, e->config.batch.length);
-    env->batch = e->config.batch.micro_batch;
-    env->length = e->config.batch.length;
+    env->batch = e->config.batch.micro_batch * env->pieces;
+    env->length = env->max_piece;
+    env->doc_start = dtx_tensor_2d(e->documents ? starts.data : NULL, DTX_I32, env->batch, env->length);
     env->first = 0;
+    env->last = micro_batch == e->config.batch.micro_batches - 1; /* schedules go up in both parts of backward */
+}
+
+static void end_pass(const struct dtx_engine *e, double begin, const char *name, const struct dtx_step *step)
+{
+    dtx_trace_end(e->ctx, begin, DTX_SPAN_PASS, "compute", name, step->micro_batch, 0);
 }
 
 static enum dtx_status stage_forward(void *self, const struct dtx_step *step, const struct dtx_tensor *in,
                                      const struct dtx_tensor *out)
 {
     struct dtx_engine *e = self;
+    double begin = dtx_trace_begin(e->ctx);
     select_micro_batch(e, step->micro_batch);
-    return dtx_model_forward(e->model, step, in, out);
+    DTX_TRY(e->ctx, dtx_model_forward(e->model, step, in, out));
+    end_pass(e, begin, "forward", step);
+    return DTX_OK;
 }
 
 /* Points the layers at the step's micro-batch. */
@@ -217,41 +258,70 @@ static enum dtx_status stage_backward(void *self, const struct dtx_step *step, c
                                       const struct dtx_tensor *din)
 {
     struct dtx_engine *e = self;
+    double begin = dtx_trace_begin(e->ctx);
     DTX_TRY(e->ctx, begin_backward(e, step));
-    return dtx_model_backward(e->model, step, dout, din);
+    DTX_TRY(e->ctx, dtx_model_backward(e->model, step, dout, din));
+    end_pass(e, begin, "backward", step);
+    return DTX_OK;
 }
 
 static enum dtx_status stage_backward_input(void *self, const struct dtx_step *step, const struct dtx_tensor *dout,
                                             const struct dtx_tensor *din)
 {
     struct dtx_engine *e = self;
+    double begin = dtx_trace_begin(e->ctx);
     DTX_TRY(e->ctx, begin_backward(e, step));
-    return dtx_model_backward_input(e->model, step, dout, din);
+    DTX_TRY(e->ctx, dtx_model_backward_input(e->model, step, dout, din));
+    end_pass(e, begin, "backward, inputs", step);
+    return DTX_OK;
 }
 
 static enum dtx_status stage_backward_weight(void *self, const struct dtx_step *step)
 {
     struct dtx_engine *e = self;
+    double begin = dtx_trace_begin(e->ctx);
     select_micro_batch(e, step->micro_batch);
-    return dtx_model_backward_weight(e->model, step);
+    DTX_TRY(e->ctx, dtx_model_backward_weight(e->model, step));
+    end_pass(e, begin, "backward, weights", step);
+    return DTX_OK;
 }
 
-/* Copies a batch in and counts its targets over the data ranks: loss and gradients are weighted by targets of the whole
- * global batch, however it is cut. */
+/* The rows of whole sequences that this rank has, in the order of layer.h: for each micro-batch the first piece of all
+ * its sequences, then the second. */
+static const int32_t *own_rows(struct dtx_engine *e, const int32_t *whole)
+{
+    const struct dtx_batch_config *b = &e->config.batch;
+    int64_t piece = e->env.max_piece;
+    int32_t *next = e->host_chunks;
+    if (e->env.pieces == 1)
+        return whole;
+    for (int64_t m = 0; m < b->micro_batches; m++)
+        for (int p = 0; p < e->env.pieces; p++) {
+            int64_t first = dtx_piece_first(&e->env, e->mesh.rank[DTX_AXIS_CP], p);
+            for (int64_t i = 0; i < b->micro_batch; i++, next += piece)
+                memcpy(next, whole + (m * b->micro_batch + i) * b->length + first, (size_t)piece * sizeof *next);
+        }
+    return e->host_chunks;
+}
+
+/* Copies a batch in and counts its targets over the data and context ranks: loss and gradients are weighted by targets
+ * of the whole global batch, however it is cut. */
 static enum dtx_status load_batch(struct dtx_engine *e, const struct dtx_engine_batch *batch, int64_t *targets)
 {
-    int64_t n = dtx_tensor_count(&e->targets);
-    int64_t count = 0;
+    int64_t n = dtx_tensor_count(&e->targets), count = 0;
+    const int32_t *own = own_rows(e, batch->targets);
     for (int64_t i = 0; i < n; i++)
-        count += batch->targets[i] >= 0;
-    DTX_TRY(e->ctx, dtx_tensor_set(e->queue, &e->tokens, batch->tokens));
-    DTX_TRY(e->ctx, dtx_tensor_set(e->queue, &e->targets, batch->targets));
+        count += own[i] >= 0;
+    if (DTX_MUTANT(targets_counted_by_each_context_rank))
+        count *= e->mesh.size[DTX_AXIS_CP];
+    DTX_TRY(e->ctx, dtx_tensor_set(e->queue, &e->targets, own));
+    DTX_TRY(e->ctx, dtx_tensor_set(e->queue, &e->tokens, own_rows(e, batch->tokens)));
     e->documents = batch->doc_start != NULL;
     if (batch->doc_start)
-        DTX_TRY(e->ctx, dtx_tensor_set(e->queue, &e->doc_start, batch->doc_start));
+        DTX_TRY(e->ctx, dtx_tensor_set(e->queue, &e->doc_start, own_rows(e, batch->doc_start)));
     double host[2] = {0, (double)count};
     DTX_TRY(e->ctx, dtx_tensor_set(e->queue, &e->summary, host));
-    DTX_TRY(e->ctx, dtx_comm_all_reduce_sum(e->mesh.axis[DTX_AXIS_DP], e->queue, &e->summary));
+    DTX_TRY(e->ctx, dtx_comm_all_reduce_sum(e->mesh.data, e->queue, &e->summary));
     DTX_TRY(e->ctx, dtx_tensor_get(e->queue, &e->summary, host));
     *targets = (int64_t)host[1];
     double weight = host[1] > 0 ? 1.0 / host[1] : 0.0;
@@ -261,7 +331,7 @@ static enum dtx_status load_batch(struct dtx_engine *e, const struct dtx_engine_
     return dtx_tensor_set(e->queue, &e->env.loss_scale, e->env.master == DTX_F64 ? (void *)&weight : (void *)&narrow);
 }
 
-/* Sum of this step's losses over the mesh: the last stage has them; data ranks add in rank order. */
+/* Sum of this step's losses over the mesh: the last stage has them; data and context ranks add in rank order. */
 static enum dtx_status sum_losses(struct dtx_engine *e, double *out)
 {
     double host[2] = {0, 0};
@@ -271,7 +341,7 @@ static enum dtx_status sum_losses(struct dtx_engine *e, double *out)
             host[0] += e->host_loss[i];
     }
     DTX_TRY(e->ctx, dtx_tensor_set(e->queue, &e->summary, host));
-    DTX_TRY(e->ctx, dtx_comm_all_reduce_sum(e->mesh.axis[DTX_AXIS_DP], e->queue, &e->summary));
+    DTX_TRY(e->ctx, dtx_comm_all_reduce_sum(e->mesh.data, e->queue, &e->summary));
     DTX_TRY(e->ctx,
             dtx_comm_broadcast(e->mesh.axis[DTX_AXIS_PP], e->queue, &e->summary, e->mesh.size[DTX_AXIS_PP] - 1));
     DTX_TRY(e->ctx, dtx_tensor_get(e->queue, &e->summary, host));
@@ -286,14 +356,15 @@ enum dtx_status dtx_engine_gradients(struct dtx_engine *e, const struct dtx_engi
     memset(result, 0, sizeof *result);
     e->env.training = true;
     DTX_TRY(e->ctx, load_batch(e, batch, &result->targets));
-    if (!DTX_MUTANT(gradient_not_zeroed))
-        DTX_TRY(e->ctx, dtx_grads_zero(&e->grads, e->queue));
+    DTX_TRY(e->ctx, dtx_grads_zero(&e->grads, e->queue));
     DTX_TRY(e->ctx, dtx_pipe_run(e->pipe, &stage));
+    DTX_TRY(e->ctx, dtx_grads_reduce(&e->grads, e->queue));
     DTX_TRY(e->ctx, sum_losses(e, &result->loss));
     if (result->targets > 0)
         result->loss /= (double)result->targets;
-    DTX_TRY(e->ctx, dtx_grads_reduce(&e->grads, e->queue));
+    double begin = dtx_trace_begin(e->ctx);
     DTX_TRY(e->ctx, dtx_grads_norm(&e->grads, e->queue, &result->grad_norm));
+    dtx_trace_end(e->ctx, begin, DTX_SPAN_COMPUTE, "compute", "norm", -1, 0);
     double limit = e->config.optim.clip;
     result->clip =
         limit > 0 && result->grad_norm > limit && !DTX_MUTANT(clip_forgotten) ? limit / result->grad_norm : 1.0;
@@ -304,6 +375,7 @@ enum dtx_status dtx_engine_step(struct dtx_engine *e, const struct dtx_engine_ba
                                 struct dtx_step_result *result)
 {
     const struct dtx_optim_config *optim = &e->config.optim;
+    double step_begin = dtx_trace_begin(e->ctx);
     DTX_TRY(e->ctx, dtx_engine_gradients(e, batch, result));
     /* Loss and norm have the same bits on all ranks, so all skip or none does. */
     result->skipped = !isfinite(result->loss) || !isfinite(result->grad_norm);
@@ -312,10 +384,14 @@ enum dtx_status dtx_engine_step(struct dtx_engine *e, const struct dtx_engine_ba
     double hyper[4];
     optim->variant->hyper(optim, step, lr, result->clip, hyper);
     DTX_TRY(e->ctx, dtx_tensor_set(e->queue, &e->hyper, hyper));
+    double begin = dtx_trace_begin(e->ctx);
     for (int i = 0; i < e->params.n; i++)
         if (e->params.item[i].held && e->params.item[i].part_count > 0)
             DTX_TRY(e->ctx, optim->variant->update(e->queue, optim, &e->params.item[i], &e->hyper));
-    return dtx_params_gather(&e->params, e->queue);
+    dtx_trace_end(e->ctx, begin, DTX_SPAN_COMPUTE, "compute", "optimizer", -1, 0);
+    DTX_TRY(e->ctx, dtx_params_gather(&e->params, e->queue));
+    dtx_trace_end(e->ctx, step_begin, DTX_SPAN_STEP, "compute", "step", step, 0);
+    return DTX_OK;
 }
 
 enum dtx_status dtx_engine_evaluate(struct dtx_engine *e, const struct dtx_engine_batch *batch, double *loss_sum,
@@ -371,6 +447,7 @@ enum dtx_status dtx_engine_logits(struct dtx_engine *e, const int32_t *tokens, i
 enum dtx_status dtx_engine_finite(struct dtx_engine *e, bool *finite)
 {
     int64_t bad = 0;
+    DTX_TRY(e->ctx, dtx_engine_settle(e));
     for (int i = 0; i < e->params.n; i++) {
         const struct dtx_param *item = &e->params.item[i];
         for (int k = -1; k < e->config.optim.variant->n_states && item->held; k++) {
@@ -388,6 +465,7 @@ enum dtx_status dtx_engine_finite(struct dtx_engine *e, bool *finite)
 enum dtx_status dtx_engine_replicas(struct dtx_engine *e, struct dtx_replica_report *report)
 {
     const struct dtx_optim_variant *optim = e->config.optim.variant;
+    DTX_TRY(e->ctx, dtx_engine_settle(e));
     return dtx_replicas_check(&e->params, e->queue, optim->states, optim->n_states, report);
 }
 

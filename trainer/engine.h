@@ -13,8 +13,8 @@
 struct dtx_engine;
 
 /* One data rank's part of a step, host memory: `sequences` rows of `length` tokens, sequences =
- * micro_batches·micro_batch. targets: next tokens, −1 = none. doc_start: position of the first token of each token's
- * document, or NULL. */
+ * micro_batches·micro_batch; the same on all context ranks, each of which takes its chunks. targets: next tokens, −1 =
+ * none. doc_start: position of the first token of each token's document, or NULL. */
 struct dtx_engine_batch {
     const int32_t *tokens, *targets, *doc_start;
 };
@@ -36,9 +36,15 @@ void dtx_engine_free(struct dtx_engine *engine);
 /* Forward, backward, reduction and norm; the gradients stay in the table (tests read them). */
 enum dtx_status dtx_engine_gradients(struct dtx_engine *engine, const struct dtx_engine_batch *batch,
                                      struct dtx_step_result *result);
-/* dtx_engine_gradients, clipping and the optimizer. `step` counts from 1. */
+/* dtx_engine_gradients, clipping and the optimizer. `step` counts from 1. With ZeRO other ranks' pieces of the weights
+ * may still be on their way afterwards: the engine's own functions wait for what they use. */
 enum dtx_status dtx_engine_step(struct dtx_engine *engine, const struct dtx_engine_batch *batch, int64_t step,
                                 double lr, struct dtx_step_result *result);
+/* All weights are here: before others read the table's weights or count bytes. Not collective. */
+enum dtx_status dtx_engine_settle(struct dtx_engine *engine);
+/* Ends the engine's threads, whatever they do, and leaves all else alone: for a rank that is about to end the job after
+ * a failure (dtx_comm_finish), instead of dtx_engine_free. Not collective. Accepts NULL. */
+void dtx_engine_halt(struct dtx_engine *engine);
 /* Loss only, by the current weights: summed over the mesh, not divided. */
 enum dtx_status dtx_engine_evaluate(struct dtx_engine *engine, const struct dtx_engine_batch *batch, double *loss_sum,
                                     int64_t *targets);
@@ -59,7 +65,7 @@ enum dtx_status dtx_engine_lambda(struct dtx_engine *engine, double *lambda, int
 enum dtx_status dtx_engine_declare(struct dtx_ctx *ctx, const struct dtx_engine_config *config,
                                    const struct dtx_mesh *mesh, struct dtx_queue *queue, struct dtx_params *params,
                                    struct dtx_env *env, struct dtx_model **model);
-/* Bytes that the engine itself takes from the backend: a step's batch, losses, small results. */
+/* Bytes that the engine itself takes from the backend: a step's batch, losses, small results. config->mesh counts. */
 size_t dtx_engine_batch_bytes(const struct dtx_engine_config *config);
 
 /* Not collective. */

@@ -6,6 +6,8 @@
 #include "kernels/base/mem.h"
 #include "kernels/base/mutant.h"
 #include "parallel/pipe.h"
+#include "trainer/attn.h"
+#include "trainer/context.h"
 #include "trainer/split.h"
 
 size_t dtx_memory_total(const struct dtx_memory *m)
@@ -79,6 +81,21 @@ static size_t sum_work(int ranks, int64_t bytes)
     return ranks > 1 ? (size_t)dtx_min64(bytes, dtx_comm_options_default().piece_bytes) : 0;
 }
 
+/* Columns of this rank's keys and values. */
+static int64_t key_columns(const struct rank *r)
+{
+    struct dtx_attn_shape shape;
+    r->config->model.attention->shape(&r->config->model, &shape);
+    return shape.k_heads * r->config->model.head_dim / r->mesh.size[DTX_AXIS_TP];
+}
+
+static int64_t value_columns(const struct rank *r)
+{
+    struct dtx_attn_shape shape;
+    r->config->model.attention->shape(&r->config->model, &shape);
+    return shape.v_heads * shape.v_width / r->mesh.size[DTX_AXIS_TP];
+}
+
 /* What is not in the backend: first the initial values of one row after another, in doubles; later the sums' work. */
 static void count_host(struct rank *r, struct dtx_estimate *out)
 {
@@ -95,10 +112,13 @@ static void count_host(struct rank *r, struct dtx_estimate *out)
         bucket = dtx_max64(bucket, p->bucket[i].count * master);
     size_t initial = (size_t)largest * sizeof(double);
     size_t work = sum_work(r->mesh.size[DTX_AXIS_TP], r->env.max_rows * r->config->model.width * master) +
-                  sum_work(r->mesh.size[DTX_AXIS_DP], bucket) + sum_work(2, tied);
-    size_t tokens = (size_t)(b->micro_batches * b->micro_batch * b->length);
-    out->host =
-        (initial > work ? initial : work) + tokens * (sizeof(double) + 5 * sizeof(int32_t)) + dtx_grads_bytes(p);
+                  sum_work(dtx_mesh_data_size(&r->mesh), bucket) + sum_work(2, tied);
+    if (!r->config->ring)
+        work += sum_work(r->mesh.size[DTX_AXIS_CP], r->env.max_rows * r->mesh.size[DTX_AXIS_CP] * master *
+                                                        dtx_max64(key_columns(r), value_columns(r)));
+    size_t tokens = (size_t)(b->micro_batches * b->micro_batch * b->length), cp = (size_t)r->mesh.size[DTX_AXIS_CP];
+    out->host = (initial > work ? initial : work) + tokens / cp * sizeof(double) + tokens * 5 * sizeof(int32_t) +
+                (cp > 1 ? tokens / cp * sizeof(int32_t) : 0) + dtx_grads_bytes(p);
 }
 
 /* Blocks [first, first + count) of one chunk of this stage. */
@@ -114,14 +134,20 @@ static void count_chunk(struct rank *r, int64_t first, int64_t count, int chunk,
     double sum = r->env.sequence ? (double)(n / tp * (tp - 1) * master) : reduce_bytes(n, master, tp, rank);
     double keys = ((double)c->batch.length + 1) / 2, share = (double)rows / tp;
     double attn = dtx_attn_layer.flops(&c->model, keys) * share, ffn = dtx_ffn_layer.flops(&c->model, keys) * share;
+    double scores = attn - dtx_attn_layer.flops(&c->model, 0) * share;
     double flops = 3 * (double)count * (attn + ffn) + (head ? 3 * share * dtx_head_layer.flops(&c->model, keys) : 0);
     double sent = 2 * (double)count * (3 * gather + 2 * sum), more = 0;
+    struct dtx_context_traffic context = dtx_context_traffic(&r->env, rows * (key_columns(r) + value_columns(r)));
+    out->cp_sent_micro += (double)count * (context.forward + context.backward);
+    out->cp_calls += (double)count * (context.forward_calls + context.backward_calls);
     int calls = (int)count * (r->env.sequence ? 10 : 8);
     for (int64_t i = first; i < first + count; i++) {
         if (again->what == DTX_RECOMPUTE_NONE || i % again->every)
             continue;
         bool block = again->what == DTX_RECOMPUTE_BLOCK;
         more += attn + (block ? ffn : 0);
+        out->cp_sent_micro += context.forward;
+        out->cp_calls += context.forward_calls;
         sent += gather + (block ? gather + sum : 0);
         calls += block ? 2 + r->env.sequence : r->env.sequence;
     }
@@ -131,6 +157,7 @@ static void count_chunk(struct rank *r, int64_t first, int64_t count, int chunk,
     out->tp_sent_micro += sent;
     out->tp_calls += calls + 2 * (embed + head) + 4 * head;
     out->flops_micro += flops;
+    out->attention_flops += 3 * (double)count * scores;
     out->flops_again += more;
 }
 
@@ -150,21 +177,23 @@ static enum dtx_status count_chunks(struct rank *r, struct dtx_estimate *out)
     return DTX_OK;
 }
 
-/* Over the data ranks, and what is summed once a step over the others. */
+/* Over the data and context ranks, and what is summed once a step over the others. */
 static void count_step(struct rank *r, struct dtx_estimate *out)
 {
     const struct dtx_params *p = &r->params;
     const int *size = r->mesh.size, *rank = r->mesh.rank;
+    int data_size = dtx_mesh_data_size(&r->mesh), data_rank = dtx_mesh_data_rank(&r->mesh);
     int64_t master = (int64_t)dtx_dtype_bytes(r->env.master), act = (int64_t)dtx_dtype_bytes(r->env.act);
-    int64_t others = size[DTX_AXIS_DP] - 1, cut = 0;
+    int64_t others = data_size - 1, cut = 0;
     for (int i = 0; i < p->n_buckets; i++) {
         const struct dtx_bucket *b = &p->bucket[i];
-        out->sent[DTX_AXIS_DP] += b->cut ? (double)(b->own_count * others * (master + act))
-                                         : reduce_bytes(b->count, master, size[DTX_AXIS_DP], rank[DTX_AXIS_DP]);
+        int64_t sums = b->streamed ? r->config->batch.micro_batches : 1;
+        out->sent[DTX_AXIS_DP] += b->cut ? (double)(b->own_count * others * (sums * master + act))
+                                         : reduce_bytes(b->count, master, data_size, data_rank);
         cut += b->cut ? b->own_count / DTX_PARAM_ALIGN : 0;
-        out->dp_calls += 2;
+        out->dp_calls += (double)(1 + sums);
     }
-    out->sent[DTX_AXIS_DP] += (double)(cut * others * 8) + 2 * reduce_bytes(2, 8, size[DTX_AXIS_DP], 0);
+    out->sent[DTX_AXIS_DP] += (double)(cut * others * 8) + 2 * reduce_bytes(2, 8, data_size, 0);
     for (int i = 0; i < p->n; i++) {
         const struct dtx_param *item = &p->item[i];
         if (item->held && item->row.grad_partial)
@@ -178,6 +207,7 @@ static void count_step(struct rank *r, struct dtx_estimate *out)
     bool last = r->stage == r->stages - 1;
     out->sent[DTX_AXIS_PP] += last ? 16 * (r->stages - 1) : 0; /* loss and targets */
     out->sent[DTX_AXIS_TP] += out->tp_sent_micro * r->config->batch.micro_batches;
+    out->sent[DTX_AXIS_CP] += out->cp_sent_micro * r->config->batch.micro_batches;
     if (r->stages > 1)
         out->sent[DTX_AXIS_PP] +=
             out->boundary * r->config->batch.micro_batches * (2 * r->chunks - last - (r->stage == 0));

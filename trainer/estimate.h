@@ -22,11 +22,14 @@ struct dtx_estimate {
     struct dtx_memory memory;
     size_t host;     /* host memory besides, at most at once: initial values, work of sums over ranks, a step's batch */
     int slots, kept; /* of activations and of gradients */
-    double sent[DTX_AXES];           /* bytes a step; pp includes the tied embedding's gradient, */
-    double tied;                     /* which is this much */
-    double tp_sent_micro, tp_calls;  /* bytes and collectives over tp of one micro-batch, forward and backward; an
-                                        all-reduce counts as two */
-    double boundary, dp_calls;       /* bytes of one message between stages; collectives over dp of a step */
+    double sent[DTX_AXES]; /* bytes a step; dp: over dp × cp, what mesh->data sends; pp includes the tied embedding's
+                              gradient, */
+    double tied;           /* which is this much */
+    double tp_sent_micro, tp_calls; /* bytes and collectives over tp of one micro-batch, forward and backward; an
+                                       all-reduce counts as two */
+    double cp_sent_micro, cp_calls; /* the same over cp: keys, values and their gradients */
+    double boundary, dp_calls;      /* bytes of one message between stages; collectives over the data ranks of a step */
+    double attention_flops;         /* of flops_micro: scores and values, behind which a ring's messages hide */
     double flops_micro, flops_again; /* of one micro-batch on this rank: model FLOPs; what recomputation adds */
 };
 

@@ -51,6 +51,12 @@ struct dtx_tensor dtx_rows_own(const struct dtx_env *env, const struct dtx_tenso
     return dtx_tensor_rows(all, env->sequence ? held * env->mesh->rank[DTX_AXIS_TP] : 0, held);
 }
 
+int64_t dtx_piece_first(const struct dtx_env *env, int rank, int piece)
+{
+    int chunk = piece == 0 ? rank : 2 * env->mesh->size[DTX_AXIS_CP] - 1 - rank;
+    return env->pieces == 1 ? 0 : chunk * env->max_piece;
+}
+
 enum dtx_status dtx_rows_gather(struct dtx_env *env, const struct dtx_tensor *own, const struct dtx_tensor *into,
                                 struct dtx_tensor *all)
 {

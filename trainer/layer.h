@@ -11,11 +11,15 @@
  * on its own heads, ffn columns or vocabulary rows of all n rows; sums over the tensor axis are made in fp32 before
  * rounding. With sequence parallelism (env->sequence) tensor rank r holds rows [r·m, (r + 1)·m), m = n/tp, of the
  * stream, and norms work on these; else m = n. n must be a multiple of tp then.
+ *
+ * With context parallelism (context ranks, cp > 1) a rank has two pieces of every sequence, chunks r and 2·cp − 1 − r
+ * of 2·cp equal ones: the first piece of all sequences, then the second, so that each is one array. To all layers they
+ * are b = 2·(micro-batch) sequences of t = length/(2·cp) rows; only attention and RoPE ask where a piece begins.
  */
 #ifndef DTX_TRAINER_LAYER_H
 #define DTX_TRAINER_LAYER_H
 
-#include "parallel/param.h"
+#include "parallel/grad.h"
 #include "trainer/config.h"
 
 /* What all layers of a rank share. */
@@ -24,16 +28,21 @@ struct dtx_env {
     struct dtx_queue *queue;
     const struct dtx_mesh *mesh;
     struct dtx_params *params;
+    struct dtx_grads *grads; /* NULL: nothing is trained (who only counts) */
     const struct dtx_model_config *model;
     struct dtx_recompute_config recompute;
     struct dtx_split split; /* of the blocks into the pipeline's parts */
     enum dtx_dtype act, master;
-    int64_t max_rows, max_length; /* rows and positions that buffers hold */
+    int64_t max_rows, max_length; /* rows that buffers hold on this rank; positions of a whole sequence */
+    int64_t max_piece;            /* positions of one piece: max_length, or a chunk of it */
+    int pieces;                   /* of each sequence on this rank: 1, or 2 with context parallelism */
+    bool ring;                    /* how context ranks exchange keys and values (trainer/context.h) */
 
     /* The current pass. */
     int64_t batch, length; /* b and t of this pass, b·t ≤ max_rows */
     int64_t first;         /* position of each sequence's first row; > 0 only when generating with a cache (b = 1) */
     bool sequence;         /* rows of the residual stream are cut over the tensor axis; fixed at the start */
+    bool last;             /* the step's last micro-batch: gradients that this pass adds to are complete then */
     bool training;         /* false: the head computes the loss in its forward pass, and no backward follows */
     struct dtx_tensor tokens, targets, doc_start; /* i32 [b·t], [b·t], [b,t]; doc_start absent: one document a row */
     struct dtx_tensor loss;                       /* f64 [b·t]: where the head writes this pass's losses */
@@ -88,9 +97,10 @@ struct dtx_layer_table {
 struct dtx_layer {
     const struct dtx_layer_table *table;
     struct dtx_env *env;
-    int index;          /* of the block, from 0 */
-    int param[16];      /* rows of the table, in the order the layer declared them */
-    double lambda_init; /* attention */
+    int index;                          /* of the block, from 0 */
+    int param[16];                      /* rows of the table, in the order the layer declared them */
+    int first_row, end_row, shared_row; /* rows that it declared; another layer's that it uses too, −1: none */
+    double lambda_init;                 /* attention */
 };
 
 extern const struct dtx_layer_table dtx_embed_layer, dtx_attn_layer, dtx_ffn_layer, dtx_head_layer;
@@ -133,6 +143,8 @@ enum dtx_status dtx_rows_keep(struct dtx_env *env, const struct dtx_tensor *own,
 /* Sums a partial product [n,w] over the tensor axis, in rank order and in place: *own [m,w], this rank's rows of the
  * sum. Collective over tp. */
 enum dtx_status dtx_rows_sum(struct dtx_env *env, const struct dtx_tensor *partial, struct dtx_tensor *own);
+/* The first position of a context rank's piece (0 without context parallelism); rank: env's own or another. */
+int64_t dtx_piece_first(const struct dtx_env *env, int rank, int piece);
 /* y = RMSNorm(x)·gain; rstd keeps one number a row. */
 enum dtx_status dtx_norm(struct dtx_env *env, const struct dtx_tensor *x, const struct dtx_param *gain,
                          const struct dtx_tensor *y, const struct dtx_tensor *rstd);

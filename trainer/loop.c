@@ -11,6 +11,7 @@
 #include "kernels/base/mem.h"
 #include "kernels/base/mutant.h"
 #include "kernels/peak.h"
+#include "parallel/watch.h"
 #include "trainer/lr.h"
 #include "trainer/metrics.h"
 #include "trainer/progress.h"
@@ -18,6 +19,7 @@
 #include "trainer/run_status.h"
 #include "trainer/state.h"
 #include "trainer/stop.h"
+#include "trainer/tracing.h"
 
 enum { MAX_SKIPPED = 20 }; /* steps in a row without an update before the run gives up */
 
@@ -31,7 +33,8 @@ struct loop {
     struct dtx_metrics *metrics;   /* rank 0 */
     struct dtx_progress *progress; /* rank 0 */
     struct dtx_run_folder folder;  /* rank 0 */
-    bool documents;                /* options that every step asks for */
+    struct dtx_tracing tracing;
+    bool documents; /* options that every step asks for */
     int64_t eval_every, eval_samples, checkpoint_every, replicas_every;
     bool replicas_stop; /* a difference between copies ends the run */
     struct dtx_ckpt_save_options save_options;
@@ -167,7 +170,7 @@ static void describe_memory(const struct loop *l)
     dtx_log(l->ctx, DTX_LOG_INFO,
             "memory of rank %d: weights %sB, gradients %sB, masters %sB, optimizer %sB%s, activations %sB",
             l->ctx->rank, weights, gradients, masters, states,
-            dtx_engine_params(l->s->engine)->zero && l->s->config.mesh[DTX_AXIS_DP] > 1
+            dtx_engine_params(l->s->engine)->zero && dtx_mesh_data_size(dtx_engine_mesh(l->s->engine)) > 1
                 ? " (ZeRO: its share of the data ranks')"
                 : "",
             activations);
@@ -177,14 +180,16 @@ static void describe(const struct loop *l)
 {
     const struct dtx_engine_config *c = &l->s->config;
     const struct dtx_batch_config *b = &c->batch;
-    char count[16], peak[16], tokens[16];
+    char count[16], peak[16], tokens[16], context[32] = "";
+    if (c->mesh[DTX_AXIS_CP] > 1)
+        snprintf(context, sizeof context, " × cp %d (%s)", c->mesh[DTX_AXIS_CP], c->ring ? "ring" : "gather");
     dtx_format_count((double)dtx_params_total(dtx_engine_params(l->s->engine)), count);
     dtx_format_count(l->peak, peak);
     dtx_format_count((double)dtx_stream_tokens(l->stream), tokens);
-    dtx_log(l->ctx, DTX_LOG_INFO, "%s attention, %s parameters, %s, tp %d × pp %d × dp %d, %d thread%s a rank (%s)",
+    dtx_log(l->ctx, DTX_LOG_INFO, "%s attention, %s parameters, %s, tp %d × pp %d × dp %d%s, %d thread%s a rank (%s)",
             dtx_opt_text(l->s->opt, "model.attention"), count, dtx_dtype_name(c->dtype), c->mesh[DTX_AXIS_TP],
-            c->mesh[DTX_AXIS_PP], c->mesh[DTX_AXIS_DP], l->s->backend->threads, l->s->backend->threads == 1 ? "" : "s",
-            dtx_isa_name(l->s->backend->isa));
+            c->mesh[DTX_AXIS_PP], c->mesh[DTX_AXIS_DP], context, l->s->backend->threads,
+            l->s->backend->threads == 1 ? "" : "s", dtx_isa_name(l->s->backend->isa));
     dtx_log(l->ctx, DTX_LOG_INFO,
             "%lld sequences of %lld tokens a step, as %d micro-batches of %lld on each data rank; %s training tokens",
             (long long)b->global_batch, (long long)b->length, b->micro_batches, (long long)b->micro_batch, tokens);
@@ -194,12 +199,23 @@ static void describe(const struct loop *l)
     if (!l->s->resumed)
         return;
     const int *was = l->s->meta.mesh;
-    bool same = was[0] == c->mesh[DTX_AXIS_TP] && was[1] == c->mesh[DTX_AXIS_DP] && was[2] == c->mesh[DTX_AXIS_PP];
+    bool same = was[0] == c->mesh[DTX_AXIS_TP] && was[1] == c->mesh[DTX_AXIS_DP] && was[2] == c->mesh[DTX_AXIS_PP] &&
+                was[3] == c->mesh[DTX_AXIS_CP];
+    context[0] = '\0';
+    if (was[3] > 1)
+        snprintf(context, sizeof context, " × cp %d", was[3]);
     dtx_log(l->ctx, DTX_LOG_INFO, "resumed from %s at step %lld", l->s->resumed_from, (long long)l->step);
     if (!same)
         dtx_log(l->ctx, DTX_LOG_INFO,
-                "the checkpoint is of tp %d × pp %d × dp %d; this run goes on with the mesh above", was[0], was[2],
-                was[1]);
+                "the checkpoint is of tp %d × pp %d × dp %d%s; this run goes on with the mesh above", was[0], was[2],
+                was[1], context);
+}
+
+/* The watch ends the run, on whichever rank and thread. */
+static void note_hang(void *self, const char *cause)
+{
+    const struct dtx_session *s = self;
+    dtx_run_status_fail(s->ctx, s->run_dir, cause);
 }
 
 static enum dtx_status open_loop(struct loop *l)
@@ -215,9 +231,11 @@ static enum dtx_status open_loop(struct loop *l)
     DTX_TRY(l->ctx, dtx_comm_agree(s->world, open_data(l)));
     dtx_start_mark(&s->start, "data");
     DTX_TRY(l->ctx, dtx_comm_agree(s->world, root(l) ? open_run_folder(l) : DTX_OK));
+    DTX_TRY(l->ctx, dtx_watch_share(s->world, s->run_dir, note_hang, s));
     dtx_start_mark(&s->start, "run folder");
     DTX_TRY(l->ctx, measure_ranks(l));
     dtx_start_mark(&s->start, "peak");
+    DTX_TRY(l->ctx, dtx_tracing_open(s, &l->tracing));
     if (root(l))
         describe(l);
     return DTX_OK;
@@ -226,6 +244,7 @@ static enum dtx_status open_loop(struct loop *l)
 static enum dtx_status close_loop(struct loop *l)
 {
     enum dtx_status status = dtx_metrics_close(l->ctx, l->metrics);
+    dtx_tracing_close(&l->tracing);
     dtx_progress_close(l->progress);
     dtx_heldout_close(l->heldout);
     dtx_loader_close(l->loader);
@@ -240,7 +259,9 @@ static enum dtx_status close_loop(struct loop *l)
 /* The next batch as inputs and targets. */
 static enum dtx_status next_batch(struct loop *l, struct dtx_batch *batch)
 {
+    double begin = dtx_trace_begin(l->ctx);
     DTX_TRY(l->ctx, dtx_loader_next(l->ctx, l->loader, batch));
+    dtx_trace_end(l->ctx, begin, DTX_SPAN_WAIT, "data", "wait for data", -1, 0);
     size_t row = (size_t)batch->length * sizeof *l->tokens;
     for (int64_t i = 0; i < batch->n; i++) {
         const int32_t *sample = batch->tokens + i * (batch->length + 1);
@@ -296,15 +317,15 @@ static enum dtx_status save(struct loop *l)
                         "step %lld left weights or optimizer states that are not finite; nothing is saved of it. Lower "
                         "lr.peak or look at the optimizer's options; the last checkpoint is of step %lld",
                         (long long)l->step, (long long)l->saved_step);
-    struct dtx_ckpt_meta meta = {
-        .step = l->step,
-        .tokens = l->tokens_seen,
-        .samples = dtx_loader_position(l->loader),
-        .seed = (uint64_t)s->config.seed,
-        .mesh = {s->config.mesh[DTX_AXIS_TP], s->config.mesh[DTX_AXIS_DP], s->config.mesh[DTX_AXIS_PP]},
-        .program = "dtx " DTX_VERSION,
-        .best_heldout = l->best_heldout,
-        .config = s->text};
+    struct dtx_ckpt_meta meta = {.step = l->step,
+                                 .tokens = l->tokens_seen,
+                                 .samples = dtx_loader_position(l->loader),
+                                 .seed = (uint64_t)s->config.seed,
+                                 .mesh = {s->config.mesh[DTX_AXIS_TP], s->config.mesh[DTX_AXIS_DP],
+                                          s->config.mesh[DTX_AXIS_PP], s->config.mesh[DTX_AXIS_CP]},
+                                 .program = "dtx " DTX_VERSION,
+                                 .best_heldout = l->best_heldout,
+                                 .config = s->text};
     snprintf(meta.isa, sizeof meta.isa, "%s", dtx_isa_name(s->backend->isa));
     if (DTX_MUTANT(resume_position_off_by_one))
         meta.samples++;
@@ -314,7 +335,9 @@ static enum dtx_status save(struct loop *l)
         dtx_log(l->ctx, DTX_LOG_WARN, "%s", l->ctx->error.text);
         dtx_error_clear(l->ctx);
     }
+    double begin = dtx_trace_begin(l->ctx);
     enum dtx_status status = dtx_state_save(s->engine, s->checkpoint_dir, &meta, &l->save_options);
+    dtx_trace_end(l->ctx, begin, DTX_SPAN_WAIT, "checkpoint", "save", -1, 0);
     if (status == DTX_OK) {
         l->saved_step = l->step;
         if (root(l))
@@ -369,7 +392,9 @@ static enum dtx_status evaluate(struct loop *l, double *heldout)
     *heldout = NAN;
     if (!l->heldout || !(l->step == l->end || (l->eval_every > 0 && l->step % l->eval_every == 0)))
         return DTX_OK;
+    double begin = dtx_trace_begin(l->ctx);
     DTX_TRY(l->ctx, dtx_heldout_loss(l->heldout, l->eval_samples, heldout, &targets));
+    dtx_trace_end(l->ctx, begin, DTX_SPAN_STEP, "compute", "evaluation", l->step, 0);
     if (isnan(l->best_heldout) || *heldout < l->best_heldout)
         l->best_heldout = *heldout;
     return DTX_OK;
@@ -387,6 +412,7 @@ static enum dtx_status one_step(struct loop *l)
 {
     struct dtx_batch data;
     struct dtx_step_result result;
+    DTX_TRY(l->ctx, dtx_tracing_step(&l->tracing, l->step + 1, false));
     double heldout, start = dtx_clock_now();
     DTX_TRY(l->ctx, dtx_comm_agree(l->s->world, next_batch(l, &data)));
     struct dtx_engine_batch batch = {l->tokens, l->targets, l->documents ? data.doc_start : NULL};
@@ -428,6 +454,7 @@ static enum dtx_status run(struct loop *l)
         DTX_TRY(l->ctx, check_replicas(l));
     while (l->step < l->end && l->stop_signal == 0)
         DTX_TRY(l->ctx, one_step(l));
+    DTX_TRY(l->ctx, dtx_tracing_step(&l->tracing, l->step, true));
     return l->stop_signal != 0 && l->step < l->end ? DTX_E_REQUEUE : DTX_OK;
 }
 

@@ -2,6 +2,7 @@
 
 #include "kernels/base/mem.h"
 #include "kernels/base/mutant.h"
+#include "kernels/base/trace.h"
 #include "kernels/rope_table.h"
 #include "trainer/attn.h"
 #include "trainer/split.h"
@@ -9,7 +10,8 @@
 struct dtx_model {
     struct dtx_env *env;
     int chunks, n_layers;
-    int *first; /* [chunks + 1]: first layer of each chunk */
+    int declared; /* layers of all stages so far */
+    int *first;   /* [chunks + 1]: first layer of each chunk */
     struct dtx_layer *layers;
     int slots, kept;
     struct dtx_tensor *saved;      /* [slots][n_layers][DTX_MAX_SAVED] */
@@ -32,6 +34,25 @@ static bool is_head(const struct dtx_model *model, int layer)
     return model->layers[layer].table == &dtx_head_layer;
 }
 
+/* The rows from `first` on are those that a layer has just declared. */
+static void note_rows(struct dtx_model *model, int first, struct dtx_layer *layer)
+{
+    struct dtx_params *p = model->env->params;
+    layer->first_row = first;
+    layer->end_row = p->n;
+    layer->shared_row = -1;
+    for (int i = first; i < p->n; i++)
+        p->item[i].row.layer = model->declared;
+    model->declared++;
+}
+
+/* The i-th row that a layer uses, −1 behind the last. */
+static int row_of(const struct dtx_layer *layer, int i)
+{
+    int own = layer->end_row - layer->first_row;
+    return i < own ? layer->first_row + i : i == own ? layer->shared_row : -1;
+}
+
 /* Declares the layers of one part; keeps those of this stage (the head needs the embedding's row when they are tied).
  */
 static enum dtx_status declare_part(struct dtx_model *model, int part, int parts, int64_t first, int64_t count,
@@ -43,19 +64,29 @@ static enum dtx_status declare_part(struct dtx_model *model, int part, int parts
     bool here = stage == env->mesh->rank[DTX_AXIS_PP];
     int n = model->n_layers;
     if (part == 0) {
+        int row = env->params->n;
         next = here ? &model->layers[n++] : &ignored;
         DTX_TRY(env->ctx, dtx_embed_declare(env, stage, stages - 1, next));
+        note_rows(model, row, next);
         *embed_param = next->param[0];
     }
     for (int64_t i = first; i < first + count; i++) {
+        int row = env->params->n;
         next = here ? &model->layers[n++] : &ignored;
         DTX_TRY(env->ctx, dtx_attn_declare(env, (int)i, stage, next));
+        note_rows(model, row, next);
+        row = env->params->n;
         next = here ? &model->layers[n++] : &ignored;
         DTX_TRY(env->ctx, dtx_ffn_declare(env, (int)i, stage, next));
+        note_rows(model, row, next);
     }
     if (part == parts - 1) {
+        int row = env->params->n;
         next = here ? &model->layers[n++] : &ignored;
         DTX_TRY(env->ctx, dtx_head_declare(env, stage, *embed_param, next));
+        note_rows(model, row, next);
+        if (env->model->tied)
+            next->shared_row = *embed_param;
     }
     if (here && n == model->n_layers)
         return dtx_fail(env->ctx, DTX_E_CONFIG, "%lld layers: nothing is left for part %d of %d of the pipeline",
@@ -294,6 +325,13 @@ enum dtx_status dtx_model_allocate(struct dtx_model *model, int slots, int kept)
     return fill_rope(env);
 }
 
+void dtx_model_expect_gradients(const struct dtx_model *model)
+{
+    for (int l = 0; l < model->n_layers; l++)
+        for (int i = 0, row; (row = row_of(&model->layers[l], i)) >= 0; i++)
+            dtx_grads_expect(model->env->grads, row);
+}
+
 void dtx_model_free(struct dtx_model *model)
 {
     if (!model)
@@ -316,6 +354,21 @@ static struct dtx_tensor as_rows(const struct dtx_model *model, const struct dtx
     return dtx_tensor_2d(t->data, t->dtype, dtx_rows_held(env, env->batch * env->length), env->model->width);
 }
 
+/* All ranks' pieces of the weights that a layer reads, in this pass and in the step's later ones. */
+static enum dtx_status await_weights(const struct dtx_model *model, const struct dtx_layer *layer)
+{
+    for (int i = 0, row; (row = row_of(layer, i)) >= 0; i++)
+        DTX_TRY(model->env->ctx, dtx_params_need(model->env->params, row));
+    return DTX_OK;
+}
+
+static void end_span(const struct dtx_layer *layer, double begin)
+{
+    bool block = layer->table == &dtx_attn_layer || layer->table == &dtx_ffn_layer;
+    dtx_trace_end(layer->env->ctx, begin, DTX_SPAN_COMPUTE, "compute", layer->table->name, block ? layer->index : -1,
+                  0);
+}
+
 enum dtx_status dtx_model_forward(struct dtx_model *model, const struct dtx_step *step, const struct dtx_tensor *in,
                                   const struct dtx_tensor *out)
 {
@@ -327,13 +380,34 @@ enum dtx_status dtx_model_forward(struct dtx_model *model, const struct dtx_step
         DTX_TRY(env->ctx, dtx_add_to(env, &from, NULL, &to));
     }
     for (int l = first; l < end; l++) {
+        const struct dtx_layer *layer = &model->layers[l];
         bool embed = is_embed(model, l), head = is_head(model, l);
         struct dtx_tensor x = as_rows(model, &residual[l]), y = {0};
         if (!head)
             y = as_rows(model, l == end - 1 ? out : &residual[l + 1]);
-        DTX_TRY(env->ctx, model->layers[l].table->forward(&model->layers[l], saved_of(model, step->slot, l),
-                                                          embed ? NULL : &x, head ? NULL : &y));
+        DTX_TRY(env->ctx, await_weights(model, layer));
+        double begin = dtx_trace_begin(env->ctx);
+        DTX_TRY(env->ctx,
+                layer->table->forward(layer, saved_of(model, step->slot, l), embed ? NULL : &x, head ? NULL : &y));
+        end_span(layer, begin);
     }
+    return DTX_OK;
+}
+
+/* Before a layer's backward pass, and after it with its weight part. */
+static enum dtx_status open_gradients(const struct dtx_model *model, const struct dtx_layer *layer)
+{
+    const struct dtx_env *env = model->env;
+    for (int i = 0, row; (row = row_of(layer, i)) >= 0; i++)
+        DTX_TRY(env->ctx, dtx_grads_open(env->grads, env->queue, row));
+    return DTX_OK;
+}
+
+static enum dtx_status close_gradients(const struct dtx_model *model, const struct dtx_layer *layer)
+{
+    const struct dtx_env *env = model->env;
+    for (int i = 0, row; (row = row_of(layer, i)) >= 0; i++)
+        DTX_TRY(env->ctx, dtx_grads_done(env->grads, env->queue, row, env->last));
     return DTX_OK;
 }
 
@@ -384,11 +458,16 @@ static enum dtx_status backward(struct dtx_model *model, const struct dtx_step *
         bool embed = is_embed(model, l), head = is_head(model, l);
         struct dtx_tensor x = as_rows(model, &residual[l]), *saved = saved_for_backward(model, step, l);
         struct dtx_tensor dx = as_rows(model, l == first && !embed ? din : &model->gradient[l % 2]);
+        DTX_TRY(env->ctx, open_gradients(model, layer));
+        double begin = dtx_trace_begin(env->ctx);
         DTX_TRY(env->ctx, make_again(model, step->slot, l));
         DTX_TRY(env->ctx,
                 layer->table->backward_input(layer, saved, embed ? NULL : &x, head ? NULL : &dy, embed ? NULL : &dx));
         if (weights)
             DTX_TRY(env->ctx, layer->table->backward_weight(layer, saved));
+        end_span(layer, begin);
+        if (weights)
+            DTX_TRY(env->ctx, close_gradients(model, layer));
         dy = dx;
     }
     return DTX_OK;
@@ -410,7 +489,10 @@ enum dtx_status dtx_model_backward_weight(struct dtx_model *model, const struct 
 {
     for (int l = model->first[step->chunk + 1] - 1; l >= model->first[step->chunk]; l--) {
         const struct dtx_layer *layer = &model->layers[l];
+        double begin = dtx_trace_begin(model->env->ctx);
         DTX_TRY(model->env->ctx, layer->table->backward_weight(layer, saved_for_backward(model, step, l)));
+        end_span(layer, begin);
+        DTX_TRY(model->env->ctx, close_gradients(model, layer));
     }
     return DTX_OK;
 }

@@ -23,9 +23,12 @@ struct dtx_model_bytes {
     size_t slots, kept, work, shared;
 };
 struct dtx_model_bytes dtx_model_memory(const struct dtx_model *model, int slots, int kept);
+/* Tells env->grads which rows each layer adds to. After dtx_grads_create. */
+void dtx_model_expect_gradients(const struct dtx_model *model);
 void dtx_model_free(struct dtx_model *model);
-/* in: the held rows [m,D] from the part before (absent on the first); out: for the part after (absent on the last).
- * Collective over tp, like the other steps. */
+/* Each layer waits for its own weights before its forward pass, and after its backward pass says which gradients are
+ * complete. in: the held rows [m,D] from the part before (absent on the first); out: for the part after (absent on the
+ * last). Collective over tp, like the other steps. */
 enum dtx_status dtx_model_forward(struct dtx_model *model, const struct dtx_step *step, const struct dtx_tensor *in,
                                   const struct dtx_tensor *out);
 enum dtx_status dtx_model_backward(struct dtx_model *model, const struct dtx_step *step, const struct dtx_tensor *dout,

@@ -1,6 +1,8 @@
 #include "trainer/run_status.h"
 
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "kernels/base/clock.h"
@@ -24,4 +26,29 @@ void dtx_run_status_write(const struct dtx_ctx *ctx, const char *run_dir, const 
     }
     if (!written || rename(temporary, path) != 0)
         dtx_log(ctx, DTX_LOG_WARN, "%s could not be written", path);
+}
+
+bool dtx_run_status_read(const char *run_dir, const char *key, char *text, size_t bytes)
+{
+    char path[4096], line[4096];
+    size_t length = strlen(key);
+    bool found = false;
+    snprintf(path, sizeof path, "%s/status", run_dir);
+    FILE *file = fopen(path, "r");
+    while (file && !found && fgets(line, sizeof line, file))
+        if (strncmp(line, key, length) == 0 && strncmp(line + length, ": ", 2) == 0) {
+            snprintf(text, bytes, "%.*s", (int)strcspn(line + length + 2, "\n"), line + length + 2);
+            found = true;
+        }
+    if (file)
+        fclose(file);
+    return found;
+}
+
+void dtx_run_status_fail(const struct dtx_ctx *ctx, const char *run_dir, const char *cause)
+{
+    char step[32] = "0", steps[32] = "0";
+    dtx_run_status_read(run_dir, "step", step, sizeof step);
+    dtx_run_status_read(run_dir, "steps", steps, sizeof steps);
+    dtx_run_status_write(ctx, run_dir, "failed", atoll(step), atoll(steps), DTX_E_PEER, cause);
 }

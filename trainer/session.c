@@ -10,8 +10,10 @@
 #include "kernels/base/host.h"
 #include "kernels/base/mem.h"
 #include "kernels/base/mutant.h"
+#include "parallel/watch.h"
 #include "trainer/memory_check.h"
 #include "trainer/state.h"
+#include "trainer/stop.h"
 
 extern char **environ;
 
@@ -144,6 +146,7 @@ static enum dtx_status merge_stored(struct dtx_session *s, const struct dtx_sess
         dtx_opt_set(s->opt, "parallel.tp", "1", DTX_OPT_STORED, "eval");
         dtx_opt_set(s->opt, "parallel.pp", "1", DTX_OPT_STORED, "eval");
         dtx_opt_set(s->opt, "parallel.dp", "0", DTX_OPT_STORED, "eval");
+        dtx_opt_set(s->opt, "parallel.cp", "1", DTX_OPT_STORED, "eval");
         dtx_opt_set(s->opt, "parallel.chunks", "1", DTX_OPT_STORED, "eval");
         dtx_opt_set(s->opt, "parallel.layout", "", DTX_OPT_STORED, "eval");
         dtx_opt_set(s->opt, "train.recompute", "none", DTX_OPT_STORED, "eval");
@@ -293,6 +296,12 @@ enum dtx_status dtx_session_open(struct dtx_ctx *ctx, const struct dtx_session_c
     dtx_start_mark(&s->start, "options");
     if (*done)
         return DTX_OK;
+    struct dtx_watch_options watch = {.timeout = dtx_opt_real(s->opt, "comm.timeout"),
+                                      .dir = dtx_opt_text(s->opt, "comm.watch_dir"),
+                                      .check = dtx_opt_bool(s->opt, "comm.check"),
+                                      .stop_asked = dtx_stop_requested};
+    DTX_TRY(ctx, dtx_watch_start(s->world, &watch));
+    dtx_start_mark(&s->start, "watch");
     DTX_TRY(ctx, open_engine(s));
     dtx_start_mark(&s->start, "model");
     if (s->resumed) {
@@ -308,6 +317,8 @@ enum dtx_status dtx_session_close(struct dtx_session *s, enum dtx_status status)
     if (status == DTX_OK || status == DTX_E_REQUEUE || alone) { /* all ranks come here: communicators may be freed */
         dtx_engine_free(s->engine);
         dtx_backend_close(s->backend);
+    } else {
+        dtx_engine_halt(s->engine); /* no thread of this rank is in MPI when it ends */
     }
     dtx_opt_free(s->opt);
     dtx_mem_free(s->text);

@@ -36,7 +36,7 @@ static void add_item(struct state *s, const char *group, const struct dtx_param 
         item->whole[i] = p->row.shape[i];
         item->local[i] = rows.shape[i];
     }
-    bool first = mesh->rank[DTX_AXIS_DP] == 0 || (p->cut && !DTX_MUTANT(pieces_of_other_ranks_not_saved));
+    bool first = dtx_mesh_data_rank(mesh) == 0 || (p->cut && !DTX_MUTANT(pieces_of_other_ranks_not_saved));
     item->writer = first && p->row.stage == mesh->rank[DTX_AXIS_PP] &&
                    (p->row.place.kind == DTX_SPLIT || mesh->rank[DTX_AXIS_TP] == 0);
     if (item->n_boxes == 0 || !(loading || item->writer)) /* a save needs nothing of ranks that only hold copies */
@@ -130,6 +130,8 @@ enum dtx_status dtx_state_save(struct dtx_engine *engine, const char *dir, const
     struct dtx_comm *world = dtx_engine_mesh(engine)->world;
     enum dtx_status status = open_state(engine, false, false, &s);
     if (status == DTX_OK)
+        status = dtx_engine_settle(engine);
+    if (status == DTX_OK)
         status = copy_items(&s, false);
     status = dtx_comm_agree(world, status);
     if (status == DTX_OK)
@@ -142,7 +144,10 @@ enum dtx_status dtx_state_load(struct dtx_engine *engine, const char *path, bool
 {
     struct state s;
     struct dtx_comm *world = dtx_engine_mesh(engine)->world;
-    enum dtx_status status = dtx_comm_agree(world, open_state(engine, true, weights_only, &s));
+    enum dtx_status status = open_state(engine, true, weights_only, &s);
+    if (status == DTX_OK)
+        status = dtx_engine_settle(engine); /* nobody writes what is loaded */
+    status = dtx_comm_agree(world, status);
     if (status == DTX_OK)
         status = dtx_ckpt_load(s.ctx, world, path, s.items, s.n);
     if (status == DTX_OK)

@@ -1,6 +1,7 @@
 /*
  * Requests to stop: USR1 (the scheduler's warning), TERM and INT. The handler only notes the first signal; the loop
- * asks between steps, all ranks agree, save and leave with exit code 75. Later signals change nothing.
+ * asks between steps, all ranks agree, save and leave with exit code 75. Later signals change nothing. A TERM that a
+ * launcher sends because another rank died saves nothing: that rank cannot agree, and the watch ends the others.
  *
  * A signal handler can reach nothing but static data: stop.c holds the one mutable static variable of dtx. Install once
  * a process, from the main thread, before other threads start. Not collective.

@@ -47,12 +47,15 @@ struct dtx_error {
 
 enum dtx_log_level { DTX_LOG_DEBUG, DTX_LOG_INFO, DTX_LOG_WARN, DTX_LOG_ERROR };
 
+struct dtx_trace;
+
 /* State of one thread of one rank. rank and size are MPI's; 0 and 1 before or without MPI. */
 struct dtx_ctx {
     struct dtx_error error;
     int rank, size;
     char host[64];
     enum dtx_log_level log_level; /* messages under this level are not printed */
+    struct dtx_trace *trace;      /* NULL: nothing is recorded (kernels/base/trace.h) */
 };
 
 void dtx_ctx_init(struct dtx_ctx *ctx);

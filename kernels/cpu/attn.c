@@ -1,6 +1,6 @@
 /*
- * attn_fwd, attn_dots, attn_bwd: in tiles (attn_tiles*.h) for f32 and bf16 on vector instruction sets, else row by row
- * (attn_loops.h).
+ * attn_fwd, attn_bwd: in tiles (attn_tiles*.h) for f32 and bf16 on vector instruction sets, else row by row
+ * (attn_loops.h), as attn_merge, attn_finish and attn_dots always are.
  */
 #include "kernels/cpu/attn.h"
 
@@ -77,6 +77,20 @@ enum dtx_status dtx_cpu_attn_fwd(struct dtx_queue *queue, const struct dtx_attn_
     return DTX_OK;
 }
 
+enum dtx_status dtx_cpu_attn_merge(struct dtx_queue *queue, const struct dtx_attn_merge_args *args)
+{
+    int64_t rows = args->o.dim[0] * args->o.dim[1] * args->o.dim[2];
+    dtx_cpu_parallel(queue, dtx_cpu_of(queue)->loops->attn_merge[args->o.dtype], args, rows, 8);
+    return DTX_OK;
+}
+
+enum dtx_status dtx_cpu_attn_finish(struct dtx_queue *queue, const struct dtx_attn_finish_args *args)
+{
+    dtx_cpu_parallel(queue, dtx_cpu_of(queue)->loops->attn_finish[args->o.dtype], args, args->o.dim[0] * args->o.dim[1],
+                     8);
+    return DTX_OK;
+}
+
 enum dtx_status dtx_cpu_attn_dots(struct dtx_queue *queue, const struct dtx_attn_dots_args *args)
 {
     dtx_cpu_parallel(queue, dtx_cpu_of(queue)->loops->attn_dots[args->do_.dtype], args, args->do_.dim[2], 1);
@@ -99,6 +113,8 @@ enum dtx_status dtx_cpu_attn_bwd(struct dtx_queue *queue, const struct dtx_attn_
         dtx_cpu_parallel(queue, loops->attn_bwd_kv[act], args, keys, 8);
         return DTX_OK;
     }
+    if (args->parts) /* fp32 results, as in attn_fwd */
+        loops = dtx_cpu_of(queue)->wide_loops;
     struct dtx_cpu_attn_tiles job = backward_tiles(queue, args);
     DTX_TRY(queue->backend->ctx, dtx_cpu_need_work(queue, "attn_bwd", &args->work, job.work_bytes));
     dtx_cpu_parallel(queue, loops->attn_tiles_bwd[act], &job, job.s.b * job.s.kv_heads * job.pieces, 1);

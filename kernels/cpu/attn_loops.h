@@ -24,6 +24,19 @@ static void FN(attn_store)(T *to, const M *from, M factor, int64_t n)
         STORE(to + i, factor * LOADM(from + i, n - i), n - i);
 }
 
+/* Row `at` of a gradient: act dtype, or with `parts` master dtype and added to. */
+INLINE void FN(attn_give)(const struct dtx_attn_bwd_args *args, const struct dtx_tensor *to, int64_t at, const M *from,
+                          M factor, int64_t n)
+{
+    if (args->parts)
+        for (int64_t i = 0; i < n; i += W) {
+            M *sum = (M *)to->data + at + i;
+            STOREM(sum, LOADM(sum, n - i) + factor * LOADM(from + i, n - i), n - i);
+        }
+    else
+        FN(attn_store)((T *)to->data + at, from, factor, n);
+}
+
 /* Unit: a row of o, flat over [b,h,tq]. */
 static void FN(attn_fwd)(const void *a, int64_t first, int64_t last)
 {
@@ -73,6 +86,51 @@ static void FN(attn_fwd)(const void *a, int64_t first, int64_t last)
                     FN(attn_store)((T *)o + at, sum[m], 1, n);
             }
         }
+    }
+}
+
+/* Unit: a row of o, flat over [b,h,tq]. A piece in which the row sees no key (lse −inf) changes nothing. */
+static void FN(attn_merge)(const void *a, int64_t first, int64_t last)
+{
+    const struct dtx_attn_merge_args *args = a;
+    int64_t t = args->o.dim[1], heads = args->o.dim[2], dv = args->o.dim[3];
+    for (int64_t unit = first; unit < last; unit++) {
+        int64_t i = unit % t, head = unit / t % heads, b = unit / t / heads, at = ((b * t + i) * heads + head) * dv;
+        for (int m = 0; m < args->maps; m++) {
+            int64_t stat = ((b * heads + head) * args->maps + m) * t + i;
+            M *into = (M *)(m ? &args->into_o2 : &args->into_o)->data + at, *lse = (M *)args->into_lse.data + stat;
+            const M *o = (const M *)(m ? &args->o2 : &args->o)->data + at;
+            M here = ((const M *)args->lse.data)[stat], most = here > *lse ? here : *lse;
+            if (here == (M)-INFINITY)
+                continue;
+            double old = exp((double)(*lse - most)), more = exp((double)(here - most)), total = old + more;
+            if (DTX_MUTANT(merge_without_lse)) {
+                old = more = 1;
+                total = 2;
+            }
+            for (int64_t e = 0; e < dv; e += W)
+                STOREM(into + e, LOADM(into + e, dv - e) * (M)(old / total) + LOADM(o + e, dv - e) * (M)(more / total),
+                       dv - e);
+            *lse = (M)((double)most + log(total));
+        }
+    }
+}
+
+/* Unit: a row (b, t) of all heads. */
+static void FN(attn_finish)(const void *a, int64_t first, int64_t last)
+{
+    const struct dtx_attn_finish_args *args = a;
+    int64_t n = args->o.dim[2] * args->o.dim[3];
+    M lambda = args->maps == 2 ? *(const M *)args->lambda.data : 0;
+    for (int64_t i = first * n; i < last * n; i += W) {
+        int64_t left = last * n - i;
+        V o = LOADM((const M *)args->o1.data + i, left);
+        if (args->maps == 2) {
+            V o2 = LOADM((const M *)args->part_o2.data + i, left);
+            STORE((T *)args->o2.data + i, o2, left);
+            o -= lambda * o2;
+        }
+        STORE((T *)args->o.data + i, o, left);
     }
 }
 
@@ -134,7 +192,7 @@ static void FN(attn_bwd_q)(const void *a, int64_t first, int64_t last)
                 (args, FN(attn_dot)(q, k, s.d), ((b * s.heads + head) * s.maps + m) * s.tq + i, dov, &p, &ds);
                 FN(attn_axpy)(sum, ds, k + c % s.d, n);
             }
-            FN(attn_store)((T *)args->dq.data + row * s.maps * s.d + c, sum, (M)args->scale, n);
+            FN(attn_give)(args, &args->dq, row * s.maps * s.d + c, sum, (M)args->scale, n);
         }
     }
 }
@@ -173,8 +231,8 @@ static void FN(attn_bwd_kv)(const void *a, int64_t first, int64_t last)
                 FN(attn_axpy)(dv, s.maps == 2 ? p[0] - lambda_v * p[1] : p[0], do_ + c, nv);
             }
             for (int m = 0; m < s.maps; m++)
-                FN(attn_store)((T *)args->dk.data + (key * s.maps + m) * s.d + c, dk[m], (M)args->scale, nk);
-            FN(attn_store)((T *)args->dv.data + key * s.dv + c, dv, 1, nv);
+                FN(attn_give)(args, &args->dk, (key * s.maps + m) * s.d + c, dk[m], (M)args->scale, nk);
+            FN(attn_give)(args, &args->dv, key * s.dv + c, dv, 1, nv);
         }
     }
 }

@@ -124,11 +124,12 @@ static void FN(tile_backward)(const struct dtx_cpu_attn_tiles *job, const struct
     }
 }
 
-static void FN(tile_store)(T *to, int64_t step, int64_t rows, int64_t n, const M *from, int64_t width, M factor)
+/* Rows of a gradient from element `at` on (attn_loops.h). */
+static void FN(tile_give)(const struct dtx_attn_bwd_args *args, const struct dtx_tensor *to, int64_t at, int64_t step,
+                          int64_t rows, int64_t n, const M *from, int64_t width, M factor)
 {
     for (int64_t r = 0; r < rows; r++)
-        for (int64_t i = 0; i < n; i += W)
-            STORE(to + r * step + i, LOADM(from + r * width + i, W) * factor, n - i);
+        FN(attn_give)(args, to, at + r * step, from + r * width, factor, n);
 }
 
 /* Where the share of dq of one piece, head and map begins: [q_tiles·TILE_Q, dp]. */
@@ -183,10 +184,10 @@ static void FN(attn_tiles_bwd)(const void *a, int64_t first, int64_t last)
                     FN(tile_backward)(job, &g, b, head, q_tile * TILE_Q, key, dq);
                 }
             }
-            FN(tile_store)((T *)args->dv.data + row * v_step + kv * s->dv, v_step, rows, s->dv, g.dv, dvp, 1);
+            FN(tile_give)(args, &args->dv, row * v_step + kv * s->dv, v_step, rows, s->dv, g.dv, dvp, 1);
             for (int m = 0; m < s->maps; m++)
-                FN(tile_store)
-            ((T *)args->dk.data + row * k_step + (kv * s->maps + m) * s->d, k_step, rows, s->d, g.dk[m], dp,
+                FN(tile_give)
+            (args, &args->dk, row * k_step + (kv * s->maps + m) * s->d, k_step, rows, s->d, g.dk[m], dp,
              (M)args->scale);
         }
     }
@@ -203,14 +204,18 @@ static void FN(attn_tiles_dq)(const void *a, int64_t first, int64_t last)
         while (pieces < job->pieces && FN(tile_start)(job, pieces * job->piece_tiles) <= row % s->tq / TILE_Q)
             pieces++;
         for (int64_t sub = 0; sub < s->heads * s->maps; sub++) {
-            T *dq = (T *)args->dq.data + (row * s->heads * s->maps + sub) * s->d;
+            int64_t at = (row * s->heads * s->maps + sub) * s->d;
             for (int64_t i = 0; i < s->d; i += W) {
                 V sum = {0};
                 for (int64_t piece = 0; piece < pieces; piece++)
                     sum += LOADM(FN(tile_dq)(job, piece, row / s->tq, sub / s->maps, sub % s->maps) +
                                      row % s->tq * job->dp + i,
                                  W);
-                STORE(dq + i, sum * (M)args->scale, s->d - i);
+                sum *= (M)args->scale;
+                if (args->parts)
+                    STOREM((M *)args->dq.data + at + i, LOADM((M *)args->dq.data + at + i, s->d - i) + sum, s->d - i);
+                else
+                    STORE((T *)args->dq.data + at + i, sum, s->d - i);
             }
         }
     }

@@ -28,6 +28,8 @@ enum { DTX_CPU_ACTS = 3 }; /* DTX_F64, DTX_F32, DTX_BF16: indices of the rows be
     X(swiglu_fwd)                                                                                                      \
     X(swiglu_bwd)                                                                                                      \
     X(attn_fwd)                                                                                                        \
+    X(attn_merge)                                                                                                      \
+    X(attn_finish)                                                                                                     \
     X(attn_dots)                                                                                                       \
     X(attn_bwd_q)                                                                                                      \
     X(attn_pack)                                                                                                       \

@@ -7,7 +7,7 @@ static void FN(rmsnorm_fwd)(const void *a, int64_t first, int64_t last)
     int64_t width = args->x.dim[1];
     const M *gain = args->gain.data;
     for (int64_t r = first; r < last; r++) {
-        int64_t at = DTX_MUTANT(row_offset_32) ? (uint32_t)(r * width) : r * width;
+        int64_t at = DTX_MUTANT(row_offset_32) ? (int32_t)(r * width) : r * width;
         const T *x = (const T *)args->x.data + at;
         T *y = (T *)args->y.data + at;
         V squares = {0};

@@ -145,6 +145,16 @@ struct dtx_cost dtx_cost_attn_fwd(const struct dtx_attn_fwd_args *args)
     return c;
 }
 
+struct dtx_cost dtx_cost_attn_merge(const struct dtx_attn_merge_args *args)
+{
+    return cost(&args->o, 0, BYTES(&args->o, &args->o2, &args->lse) + 2 * BYTES(&args->into_o, &args->into_o2));
+}
+
+struct dtx_cost dtx_cost_attn_finish(const struct dtx_attn_finish_args *args)
+{
+    return cost(&args->o1, 0, BYTES(&args->o1, &args->part_o2, &args->o, &args->o2));
+}
+
 struct dtx_cost dtx_cost_attn_dots(const struct dtx_attn_dots_args *args)
 {
     return cost(&args->do_, 0, BYTES(&args->do_, &args->o, &args->o2, &args->dsum));

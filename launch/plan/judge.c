@@ -1,8 +1,8 @@
 /*
  * One row of the plan. Memory and bytes sent are the trainer's own counts; time is a simple model, stated in
- * launch/README.md: FLOPs at an assumed share of the peak, collectives of the tensor axis beside them, the schedule's
- * idle share, and once a step the pipeline's first and last messages, the data axis and the update, none of which is
- * hidden behind the others.
+ * launch/README.md: FLOPs at an assumed share of the peak, collectives of the tensor and context axes beside them, the
+ * schedule's idle share, and once a step the pipeline's first and last messages, the data axis and the update, none of
+ * which is hidden behind the others.
  */
 #include <math.h>
 #include <stdio.h>
@@ -25,7 +25,9 @@ struct link {
 static struct link link_of(const struct dtx_plan *plan, const struct dtx_plan_row *row, enum dtx_axis axis)
 {
     const struct dtx_machine *m = plan->machine;
-    int extent = row->mesh[DTX_AXIS_TP] * (axis == DTX_AXIS_TP ? 1 : row->mesh[DTX_AXIS_DP]);
+    int extent = row->mesh[DTX_AXIS_TP] * (axis == DTX_AXIS_TP ? 1 : row->mesh[DTX_AXIS_CP]);
+    if (axis == DTX_AXIS_DP)
+        extent *= row->mesh[DTX_AXIS_DP];
     if (axis == DTX_AXIS_PP)
         extent = plan->ranks;
     return in_node(plan, extent) ? (struct link){m->node_link, m->node_latency}
@@ -36,6 +38,17 @@ double dtx_plan_bytes(const struct dtx_plan *plan, const struct dtx_estimate *e)
 {
     return (double)dtx_memory_total(&e->memory) + plan->machine->overhead_bytes +
            (plan->machine->host_memory ? (double)e->host : 0);
+}
+
+/* Seconds of the context axis in a step: what is gathered is waited for; a ring's messages are on their way while their
+ * share of the layers is computed. */
+static double context_time(const struct dtx_plan *plan, const struct dtx_plan_row *row, const struct dtx_estimate *e,
+                           double compute)
+{
+    struct link cp = link_of(plan, row, DTX_AXIS_CP);
+    double sent = row->micro_batches * (e->cp_sent_micro / cp.speed + e->cp_calls * cp.latency);
+    double hidden = row->ring ? compute * e->attention_flops / (e->flops_micro + e->flops_again) : 0;
+    return row->mesh[DTX_AXIS_CP] == 1 ? 0 : fmax(0, sent - hidden);
 }
 
 /* Adds one stage to the row: the highest of each is what the step waits for. */
@@ -57,12 +70,16 @@ static void add_stage(const struct dtx_plan *plan, struct dtx_plan_row *row, con
     double compute = micro_batches * (e->flops_micro + e->flops_again) / rate;
     double tensor =
         row->mesh[DTX_AXIS_TP] > 1 ? micro_batches * (e->tp_sent_micro / tp.speed + e->tp_calls * tp.latency) : 0;
-    row->idle += compute + tensor; /* a sum over the stages until all are there */
-    if (compute + tensor > row->compute + row->tensor) {
+    double context = context_time(plan, row, e, compute);
+    row->idle += compute + tensor + context; /* a sum over the stages until all are there */
+    if (compute + tensor + context > row->compute + row->tensor + row->context) {
         row->compute = compute;
         row->tensor = tensor;
+        row->context = context;
     }
-    double data = row->mesh[DTX_AXIS_DP] > 1 ? e->sent[DTX_AXIS_DP] / dp.speed + e->dp_calls * dp.latency : 0;
+    double data = row->mesh[DTX_AXIS_DP] * row->mesh[DTX_AXIS_CP] > 1
+                      ? e->sent[DTX_AXIS_DP] / dp.speed + e->dp_calls * dp.latency
+                      : 0;
     row->data = fmax(row->data, data + e->tied / pp.speed);
     const struct dtx_memory *b = &e->memory;
     row->update = fmax(row->update,
@@ -99,7 +116,7 @@ enum dtx_status dtx_plan_judge(struct dtx_plan *plan, struct dtx_plan_row *row, 
         DTX_TRY(plan->ctx,
                 dtx_schedule_simulate(plan->ctx, schedule, stages, row->micro_batches, row->chunks, &row->bubble));
     row->idle *= row->bubble / (1 - row->bubble) / stages; /* filling and draining take a mean stage's time each */
-    row->step = row->compute + row->tensor + row->idle + row->pipe + row->data + row->update;
+    row->step = row->compute + row->tensor + row->context + row->idle + row->pipe + row->data + row->update;
     row->mfu =
         dtx_engine_step_flops(config) / (plan->ranks * dtx_machine_flops(plan->machine, config->dtype)) / row->step;
     row->verdict = row->bytes <= plan->machine->memory_bytes || DTX_MUTANT(plan_memory_unchecked) ? DTX_PLAN_FITS

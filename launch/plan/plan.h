@@ -13,7 +13,7 @@ enum dtx_verdict { DTX_PLAN_FITS, DTX_PLAN_TOO_BIG, DTX_PLAN_REFUSED };
 
 struct dtx_plan_row {
     int mesh[DTX_AXES], chunks, zero;
-    bool sequence;
+    bool sequence, ring;
     const char *schedule, *recompute;
     enum dtx_verdict verdict;
     char reason[240]; /* why it does not fit, else empty */
@@ -24,7 +24,7 @@ struct dtx_plan_row {
     double bytes;              /* its memory with the overhead */
     double sent[DTX_AXES];     /* bytes a step, of the rank that sends most over that axis */
     double bubble;
-    double compute, tensor, idle, pipe, data, update, step; /* seconds (cost.c); step is the sum of the others */
+    double compute, tensor, context, idle, pipe, data, update, step; /* seconds (judge.c); step is the others' sum */
     double mfu;
 };
 
@@ -37,6 +37,7 @@ struct dtx_plan {
     const struct dtx_machine *machine;
     struct dtx_queue *queue;
     double efficiency;
+    int64_t length; /* of a sequence */
     int ranks, n, capacity;
     struct dtx_plan_row *row;
 };

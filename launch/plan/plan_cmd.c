@@ -76,9 +76,9 @@ static enum dtx_status show(struct dtx_plan *plan, const struct dtx_opt *opt)
     fflush(stdout);
     if (plan->row[0].verdict != DTX_PLAN_FITS)
         return dtx_fail(plan->ctx, DTX_E_CONFIG,
-                        "no mesh of %d ranks fits on %s; the closest: tp %d × pp %d × dp %d: %s", plan->ranks,
+                        "no mesh of %d ranks fits on %s; the closest: tp %d × pp %d × dp %d × cp %d: %s", plan->ranks,
                         plan->machine->name, plan->row[0].mesh[DTX_AXIS_TP], plan->row[0].mesh[DTX_AXIS_PP],
-                        plan->row[0].mesh[DTX_AXIS_DP], plan->row[0].reason);
+                        plan->row[0].mesh[DTX_AXIS_DP], plan->row[0].mesh[DTX_AXIS_CP], plan->row[0].reason);
     return DTX_OK;
 }
 
@@ -94,6 +94,7 @@ static enum dtx_status run_with(struct dtx_ctx *ctx, struct dtx_plan *plan, cons
     DTX_TRY(ctx,
             dtx_machine_find(ctx, dtx_opt_text(opt, "machine"), ranks ? ranks : INT32_MAX, dtype, backend, &machine));
     plan->machine = &machine;
+    plan->length = dtx_opt_int(opt, "train.length");
     plan->ranks = ranks ? ranks : (int)machine.devices_per_node;
     plan->efficiency = dtx_opt_real(opt, "efficiency") > 0 ? dtx_opt_real(opt, "efficiency") : machine.efficiency;
     DTX_TRY(ctx, backend->queues->create(backend, &plan->queue));

@@ -1,6 +1,7 @@
 #include <jansson.h>
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "kernels/base/mutant.h"
 #include "launch/plan/plan.h"
@@ -26,24 +27,28 @@ static const char *time_text(double seconds, char text[16])
 
 static void print_row(const struct dtx_plan_row *r, double unit)
 {
-    char setting[64], tp[16], pp[16], dp[16], step[16];
+    char setting[64], tp[16], pp[16], dp[16], cp[16], step[16];
     const struct dtx_memory *m = &r->stage.memory;
     snprintf(setting, sizeof setting, "%s%s", r->mesh[DTX_AXIS_PP] > 1 ? r->schedule : "-",
              r->sequence || r->mesh[DTX_AXIS_TP] == 1 ? "" : ", no sequence");
     if (r->chunks > 1)
         snprintf(setting, sizeof setting, "%s ×%d%s", r->schedule, r->chunks,
                  r->sequence || r->mesh[DTX_AXIS_TP] == 1 ? "" : ", no sequence");
-    printf("%4d %4d %5d  %-*s %-9s %4s  %4lld ×%-4d", r->mesh[DTX_AXIS_TP], r->mesh[DTX_AXIS_PP], r->mesh[DTX_AXIS_DP],
-           r->chunks > 1 ? 26 : 25, setting, r->recompute,
-           r->mesh[DTX_AXIS_DP] == 1 ? "-"
-           : r->zero                 ? "1"
-                                     : "0",
+    if (r->mesh[DTX_AXIS_CP] > 1)
+        snprintf(setting + strlen(setting), sizeof setting - strlen(setting), ", %s", r->ring ? "ring" : "gather");
+    printf("%4d %4d %5d %4d  %-*s %-9s %4s  %4lld ×%-4d", r->mesh[DTX_AXIS_TP], r->mesh[DTX_AXIS_PP],
+           r->mesh[DTX_AXIS_DP], r->mesh[DTX_AXIS_CP], r->chunks > 1 ? 26 : 25, setting, r->recompute,
+           r->mesh[DTX_AXIS_DP] * r->mesh[DTX_AXIS_CP] == 1 ? "-"
+           : r->zero == 2                                   ? "2"
+           : r->zero                                        ? "1"
+                                                            : "0",
            (long long)r->micro_batch, r->micro_batches);
-    printf(" %6.1f %3d  %6.1f %6.1f %6.1f %6.1f %6.1f  %5.1f%% %8s %8s %8s %9s %5.1f%%\n", r->bytes / unit, r->worst,
-           (double)m->weights / unit, (double)m->gradients / unit, (double)(m->masters + m->states) / unit,
+    printf(" %6.1f %3d  %6.1f %6.1f %6.1f %6.1f %6.1f  %5.1f%% %8s %8s %8s %8s %9s %5.1f%%\n", r->bytes / unit,
+           r->worst, (double)m->weights / unit, (double)m->gradients / unit, (double)(m->masters + m->states) / unit,
            (double)(m->activations + m->kept) / unit, (double)(m->work + m->shared + m->pipe + m->batch) / unit,
            100 * r->bubble, sent_text(r->sent[DTX_AXIS_TP], tp), sent_text(r->sent[DTX_AXIS_PP], pp),
-           sent_text(r->sent[DTX_AXIS_DP], dp), time_text(r->step, step), 100 * r->mfu);
+           sent_text(r->sent[DTX_AXIS_DP], dp), sent_text(r->sent[DTX_AXIS_CP], cp), time_text(r->step, step),
+           100 * r->mfu);
 }
 
 /* Hands every stage of a row to `each`. */
@@ -106,10 +111,10 @@ static enum dtx_status print_fitting(struct dtx_plan *plan, int fitting, int top
         most = fmax(most, plan->row[i].bytes);
     bool small = most < 8 * GIB;
     struct table table = {plan, small ? 1048576.0 : GIB, small ? "MiB" : "GiB"};
-    printf("\n%-74smemory of the fullest stage, %s\n", "", table.unit_name);
-    printf("  tp   pp    dp  %-25s %-9s %4s  %-10s %6s %3s  %6s %6s %6s %6s %6s  %6s %8s %8s %8s %9s %6s\n", "schedule",
-           "recompute", "zero", "micro", "total", "at", "weight", "grad", "optim", "activ", "other", "idle", "tp sent",
-           "pp sent", "dp sent", "step", "MFU");
+    printf("\n%-79smemory of the fullest stage, %s\n", "", table.unit_name);
+    printf("  tp   pp    dp   cp  %-25s %-9s %4s  %-10s %6s %3s  %6s %6s %6s %6s %6s  %6s %8s %8s %8s %8s %9s %6s\n",
+           "schedule", "recompute", "zero", "micro", "total", "at", "weight", "grad", "optim", "activ", "other", "idle",
+           "tp sent", "pp sent", "dp sent", "cp sent", "step", "MFU");
     for (int i = 0; i < fitting && i < top; i++) {
         print_row(&plan->row[i], table.unit);
         if (stages)
@@ -136,7 +141,8 @@ enum dtx_status dtx_plan_print(struct dtx_plan *plan, int top, bool stages)
     printf("\ndo not fit:\n");
     for (int i = fitting; i < plan->n && i < fitting + top; i++) {
         const struct dtx_plan_row *r = &plan->row[i];
-        printf("%4d %4d %5d  ", r->mesh[DTX_AXIS_TP], r->mesh[DTX_AXIS_PP], r->mesh[DTX_AXIS_DP]);
+        printf("%4d %4d %5d %4d  ", r->mesh[DTX_AXIS_TP], r->mesh[DTX_AXIS_PP], r->mesh[DTX_AXIS_DP],
+               r->mesh[DTX_AXIS_CP]);
         if (r->verdict == DTX_PLAN_TOO_BIG)
             printf("%s, recompute %s, zero %d: ", r->schedule, r->recompute, r->zero);
         printf("%s\n", r->reason);
@@ -173,17 +179,19 @@ static void append_stage(void *self, int stage, const struct dtx_estimate *e)
 static json_t *row_json(const struct dtx_plan *plan, const struct dtx_plan_row *r)
 {
     json_t *o =
-        json_pack("{si si si ss si ss si sb sb ss}", "tp", r->mesh[DTX_AXIS_TP], "pp", r->mesh[DTX_AXIS_PP], "dp",
-                  r->mesh[DTX_AXIS_DP], "schedule", r->schedule, "chunks", r->chunks, "recompute", r->recompute, "zero",
-                  r->zero, "sequence", r->sequence, "fits", r->verdict == DTX_PLAN_FITS, "reason", r->reason);
+        json_pack("{si si si si ss ss si ss si sb sb ss}", "tp", r->mesh[DTX_AXIS_TP], "pp", r->mesh[DTX_AXIS_PP], "dp",
+                  r->mesh[DTX_AXIS_DP], "cp", r->mesh[DTX_AXIS_CP], "cp_exchange", r->ring ? "ring" : "gather",
+                  "schedule", r->schedule, "chunks", r->chunks, "recompute", r->recompute, "zero", r->zero, "sequence",
+                  r->sequence, "fits", r->verdict == DTX_PLAN_FITS, "reason", r->reason);
     if (r->verdict == DTX_PLAN_REFUSED)
         return o;
     json_object_set_new(o, "memory", memory_json(plan, r->worst, &r->stage));
-    json_t *more = json_pack(
-        "{sI si sf s{sf sf sf} s{sf sf sf sf sf sf} sf sf}", "micro_batch", (json_int_t)r->micro_batch, "micro_batches",
-        r->micro_batches, "bubble", r->bubble, "sent_bytes", "tp", r->sent[DTX_AXIS_TP], "pp", r->sent[DTX_AXIS_PP],
-        "dp", r->sent[DTX_AXIS_DP], "seconds", "compute", r->compute, "tensor", r->tensor, "idle", r->idle, "pipe",
-        r->pipe, "data", r->data, "update", r->update, "step_seconds", r->step, "mfu", r->mfu);
+    json_t *more =
+        json_pack("{sI si sf s{sf sf sf sf} s{sf sf sf sf sf sf sf} sf sf}", "micro_batch", (json_int_t)r->micro_batch,
+                  "micro_batches", r->micro_batches, "bubble", r->bubble, "sent_bytes", "tp", r->sent[DTX_AXIS_TP],
+                  "pp", r->sent[DTX_AXIS_PP], "dp", r->sent[DTX_AXIS_DP], "cp", r->sent[DTX_AXIS_CP], "seconds",
+                  "compute", r->compute, "tensor", r->tensor, "context", r->context, "idle", r->idle, "pipe", r->pipe,
+                  "data", r->data, "update", r->update, "step_seconds", r->step, "mfu", r->mfu);
     json_object_update_new(o, more);
     return o;
 }

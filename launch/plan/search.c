@@ -7,8 +7,10 @@
 #include "launch/plan/plan.h"
 #include "parallel/schedule.h"
 
-enum { MOST_CHUNKS = 4 };
+/* Context ranks are tried where a chunk of a sequence keeps so many positions. */
+enum { MOST_CHUNKS = 4, LEAST_POSITIONS = 1024 };
 static const char *const recomputes[] = {"none", "attention", "block"};
+static const int zeros[] = {1, 0, 2};
 
 static void set_int(struct dtx_opt *opt, const char *key, int64_t value)
 {
@@ -35,8 +37,10 @@ enum dtx_status dtx_plan_configure(struct dtx_plan *plan, struct dtx_plan_row *r
     set_int(o, "parallel.tp", row->mesh[DTX_AXIS_TP]);
     set_int(o, "parallel.pp", row->mesh[DTX_AXIS_PP]);
     set_int(o, "parallel.dp", row->mesh[DTX_AXIS_DP]);
+    set_int(o, "parallel.cp", row->mesh[DTX_AXIS_CP]);
     set_int(o, "parallel.chunks", row->chunks);
     set_int(o, "parallel.zero", row->zero);
+    dtx_opt_set(o, "parallel.cp_exchange", row->ring ? "ring" : "gather", DTX_OPT_FLAG, "plan");
     dtx_opt_set(o, "parallel.sequence", row->sequence ? "true" : "false", DTX_OPT_FLAG, "plan");
     dtx_opt_set(o, "parallel.schedule", row->schedule, DTX_OPT_FLAG, "plan");
     dtx_opt_set(o, "train.recompute", row->recompute, DTX_OPT_FLAG, "plan");
@@ -108,17 +112,41 @@ static enum dtx_status add_setting(struct dtx_plan *plan, struct dtx_plan_row ro
     return DTX_OK;
 }
 
-/* The settings of one mesh: what the user has fixed stays. */
-static enum dtx_status add_mesh(struct dtx_plan *plan, int tp, int dp, int pp, bool all)
+/* Recomputation, sequence parallelism, ZeRO and the context ranks' exchange of one schedule. */
+static enum dtx_status add_settings(struct dtx_plan *plan, struct dtx_plan_row row, int first, bool all, bool *made)
 {
     const struct dtx_opt *held = plan->held;
-    bool chunks_held = dtx_opt_is_set(held, "parallel.chunks"), zero_held = dtx_opt_is_set(held, "parallel.zero");
-    bool sequence_held = dtx_opt_is_set(held, "parallel.sequence"), made = false;
-    bool schedule_held = dtx_opt_is_set(held, "parallel.schedule"),
-         recompute_held = dtx_opt_is_set(held, "train.recompute");
+    bool recompute_held = dtx_opt_is_set(held, "train.recompute"), zero_held = dtx_opt_is_set(held, "parallel.zero");
+    bool sequence_held = dtx_opt_is_set(held, "parallel.sequence"), one_tensor = row.mesh[DTX_AXIS_TP] == 1;
+    bool ring_held = dtx_opt_is_set(held, "parallel.cp_exchange"), one_context = row.mesh[DTX_AXIS_CP] == 1;
+    bool one_data = row.mesh[DTX_AXIS_DP] * row.mesh[DTX_AXIS_CP] == 1;
+    for (int v = 0; v < 36; v++) {
+        int zero = v % 3, sequence = v / 3 % 2, recompute = v / 6 % 3, ring = v / 18;
+        row.recompute = recompute_held ? dtx_opt_text(held, "train.recompute") : recomputes[recompute];
+        row.sequence = sequence_held ? dtx_opt_bool(held, "parallel.sequence") : sequence == 0;
+        row.zero = zero_held ? (int)dtx_opt_int(held, "parallel.zero") : zeros[zero];
+        row.ring = ring_held ? strcmp(dtx_opt_text(held, "parallel.cp_exchange"), "ring") == 0 : ring;
+        bool again = (recompute_held && recompute) || ((sequence_held || one_tensor) && sequence) ||
+                     ((zero_held || one_data) && zero) || ((ring_held || one_context) && ring);
+        if (again)
+            continue;
+        DTX_TRY(plan->ctx, add_setting(plan, row, first, all));
+        *made = true;
+    }
+    return DTX_OK;
+}
+
+/* The settings of one mesh: what the user has fixed stays. */
+static enum dtx_status add_mesh(struct dtx_plan *plan, const int mesh[DTX_AXES], bool all)
+{
+    const struct dtx_opt *held = plan->held;
+    bool chunks_held = dtx_opt_is_set(held, "parallel.chunks"), made = false;
+    bool schedule_held = dtx_opt_is_set(held, "parallel.schedule");
     int n_schedules, first = plan->n, lowest = chunks_held ? (int)dtx_opt_int(held, "parallel.chunks") : 1;
+    int pp = mesh[DTX_AXIS_PP];
     const struct dtx_schedule *const *list = dtx_schedule_list(&n_schedules);
-    struct dtx_plan_row row = {.mesh = {[DTX_AXIS_TP] = tp, [DTX_AXIS_DP] = dp, [DTX_AXIS_PP] = pp}};
+    struct dtx_plan_row row = {.zero = 1, .recompute = "none", .sequence = true};
+    memcpy(row.mesh, mesh, sizeof row.mesh);
     for (int s = 0; s < n_schedules; s++) {
         row.schedule = list[s]->name;
         if (strcmp(row.schedule, dtx_opt_text(held, "parallel.schedule")) != 0 && (schedule_held || pp == 1))
@@ -126,33 +154,25 @@ static enum dtx_status add_mesh(struct dtx_plan *plan, int tp, int dp, int pp, b
         for (row.chunks = lowest; row.chunks <= (chunks_held ? lowest : pp > 1 ? MOST_CHUNKS : 1); row.chunks++) {
             if ((row.chunks > 1) != (list[s]->max_chunks > 1) && pp > 1 && !(chunks_held && schedule_held))
                 continue;
-            for (int v = 0; v < 12; v++) { /* recomputation, sequence and ZeRO */
-                row.recompute = recompute_held ? dtx_opt_text(held, "train.recompute") : recomputes[v / 4];
-                row.sequence = sequence_held ? dtx_opt_bool(held, "parallel.sequence") : v % 4 < 2;
-                row.zero = zero_held ? (int)dtx_opt_int(held, "parallel.zero") : 1 - v % 2;
-                bool again = (recompute_held && v >= 4) || ((sequence_held || tp == 1) && v % 4 >= 2) ||
-                             ((zero_held || dp == 1) && v % 2);
-                if (again)
-                    continue;
-                DTX_TRY(plan->ctx, add_setting(plan, row, first, all));
-                made = true;
-            }
+            DTX_TRY(plan->ctx, add_settings(plan, row, first, all, &made));
         }
     }
-    return made ? DTX_OK
-                : add_setting(plan,
-                              (struct dtx_plan_row){.mesh = {tp, dp, pp},
-                                                    .chunks = lowest,
-                                                    .zero = 1,
-                                                    .schedule = dtx_opt_text(held, "parallel.schedule"),
-                                                    .recompute = "none",
-                                                    .sequence = true},
-                              first, all);
+    row.chunks = lowest;
+    row.schedule = dtx_opt_text(held, "parallel.schedule");
+    return made ? DTX_OK : add_setting(plan, row, first, all);
 }
 
 static bool holds(const struct dtx_opt *held, const char *key, int value)
 {
     return !dtx_opt_is_set(held, key) || dtx_opt_int(held, key) == value || dtx_opt_int(held, key) == 0;
+}
+
+/* Is it worth a row? Other numbers of context ranks only when they are asked for. */
+static bool suits_context(const struct dtx_plan *plan, int cp)
+{
+    if (dtx_opt_is_set(plan->held, "parallel.cp"))
+        return dtx_opt_int(plan->held, "parallel.cp") == cp;
+    return cp == 1 || (plan->length % (2 * cp) == 0 && plan->length / (2 * cp) >= LEAST_POSITIONS);
 }
 
 enum dtx_status dtx_plan_search(struct dtx_plan *plan, bool all)
@@ -161,15 +181,21 @@ enum dtx_status dtx_plan_search(struct dtx_plan *plan, bool all)
         if (plan->ranks % tp || !holds(plan->held, "parallel.tp", tp))
             continue;
         for (int pp = 1; pp <= plan->ranks / tp; pp++) {
-            int dp = plan->ranks / tp / pp;
-            if (plan->ranks / tp % pp || !holds(plan->held, "parallel.pp", pp) || !holds(plan->held, "parallel.dp", dp))
+            if (plan->ranks / tp % pp || !holds(plan->held, "parallel.pp", pp))
                 continue;
-            DTX_TRY(plan->ctx, add_mesh(plan, tp, dp, pp, all));
+            for (int cp = 1; cp <= plan->ranks / tp / pp; cp++) {
+                int dp = plan->ranks / tp / pp / cp;
+                if (plan->ranks / tp / pp % cp || !suits_context(plan, cp) || !holds(plan->held, "parallel.dp", dp))
+                    continue;
+                const int mesh[DTX_AXES] = {
+                    [DTX_AXIS_TP] = tp, [DTX_AXIS_DP] = dp, [DTX_AXIS_PP] = pp, [DTX_AXIS_CP] = cp};
+                DTX_TRY(plan->ctx, add_mesh(plan, mesh, all));
+            }
         }
     }
     if (plan->n == 0)
         return dtx_fail(plan->ctx, DTX_E_CONFIG,
-                        "plan: no mesh of %d ranks has the parallel.tp, .pp and .dp that were given", plan->ranks);
+                        "plan: no mesh of %d ranks has the parallel.tp, .pp, .dp and .cp that were given", plan->ranks);
     qsort(plan->row, (size_t)plan->n, sizeof *plan->row, compare);
     return DTX_OK;
 }

@@ -4,7 +4,7 @@
 # micro-batch. ROUNDS (variable, 3) times all of them in turns; of each the median step of STEPS (3), then the median over
 # the rounds of its ratio to the one rank of the same round, and of the share of the step that ranks spend in
 # communicators, waiting included. Two ranks of one thread are the fair comparison on two cores; four ranks share them.
-# Fails when losses differ: then it was not the same work.
+# Fails when losses differ: then it was not the same work. MESHES='^tp' takes the rows that match and the first.
 set -uo pipefail
 . "$DTX_SOURCE/tests/harness/train.sh"
 . "$DTX_SOURCE/tests/harness/json.sh"
@@ -18,6 +18,8 @@ meshes=(
     "pp 2 zb_h1|2|1|--parallel.pp 2 --parallel.schedule zb_h1"
     "dp 2 zero 0|2|1|--parallel.dp 2 --parallel.zero 0"
     "dp 2 zero 1|2|1|--parallel.dp 2"
+    "cp 2 gather|2|1|--parallel.cp 2"
+    "cp 2 ring|2|1|--parallel.cp 2 --parallel.cp_exchange ring"
     "tp 4|4|1|--parallel.tp 4"
     "pp 4 1f1b|4|1|--parallel.pp 4"
     "pp 4 interleaved|4|1|--parallel.pp 4 --parallel.schedule interleaved --parallel.chunks 2"
@@ -35,6 +37,7 @@ model=(--preset laptop --attention diff --model.layers 8 --model.vocab 4096 --tr
 for ((round = 1; round <= rounds; round++)); do
     for ((i = 0; i < ${#meshes[@]}; i++)); do
         IFS='|' read -r name ranks threads options <<<"${meshes[i]}"
+        [[ $i = 0 || $name =~ ${MESHES:-.} ]] || continue
         # shellcheck disable=SC2086 # options are words
         mpirun --bind-to none -n "$ranks" "$DTX" bench step "${model[@]}" $options --threads "$threads" --profile \
             --repeats "$steps" --peak_seconds 0.001 --json out.json >log 2>&1 </dev/null ||

@@ -15,10 +15,13 @@ static const struct {
     [FUZZ_PP] = {"pp", "parallel.pp", {"1", "2", "3", "4", "7"}},
     [FUZZ_TP] = {"tp", "parallel.tp", {"1", "2", "3", "4", "6"}},
     [FUZZ_DP] = {"dp", "parallel.dp", {"1", "2", "3", "4", "7"}},
+    [FUZZ_CP] = {"cp", "parallel.cp", {"1", "2", "3", "4", "6"}},
+    [FUZZ_EXCHANGE] = {"exchange", "parallel.cp_exchange", {"gather", "ring"}},
     [FUZZ_CHUNKS] = {"chunks", "parallel.chunks", {"1", "2", "3"}},
     [FUZZ_SCHEDULE] = {"schedule", "parallel.schedule", {"1f1b", "gpipe", "interleaved", "zb_h1"}},
-    [FUZZ_ZERO] = {"zero", "parallel.zero", {"0", "1"}},
+    [FUZZ_ZERO] = {"zero", "parallel.zero", {"0", "1", "2"}},
     [FUZZ_BUCKET] = {"bucket", "parallel.bucket_bytes", {"67108864", "4096", "20000", "100000"}},
+    [FUZZ_OVERLAP] = {"overlap", "comm.overlap", {"false", "true"}},
     [FUZZ_SEQUENCE] = {"sequence", "parallel.sequence", {"false", "true"}},
     [FUZZ_RECOMPUTE] = {"recompute", "train.recompute", {"none", "attention", "block", "attention:2", "block:2"}},
     [FUZZ_LAYOUT] = {"layout", NULL, {"even", "flops", "front", "back", "hollow"}},
@@ -60,7 +63,7 @@ int fuzz_number(const struct fuzz_case *c, enum fuzz_option option)
 
 int fuzz_ranks(const struct fuzz_case *c)
 {
-    return fuzz_number(c, FUZZ_TP) * fuzz_number(c, FUZZ_PP) * fuzz_number(c, FUZZ_DP);
+    return fuzz_number(c, FUZZ_TP) * fuzz_number(c, FUZZ_PP) * fuzz_number(c, FUZZ_DP) * fuzz_number(c, FUZZ_CP);
 }
 
 static int sequences(const struct fuzz_case *c)
@@ -200,6 +203,9 @@ static bool plausible(const struct fuzz_case *c, int max_ranks)
     int pp = fuzz_number(c, FUZZ_PP), chunks = fuzz_number(c, FUZZ_CHUNKS), parts = pp * chunks;
     bool hollow = strcmp(layout, "hollow") == 0;
     if (fuzz_ranks(c) > max_ranks || sequences(c) > MOST_SEQUENCES)
+        return false;
+    int cp = fuzz_number(c, FUZZ_CP);
+    if (cp == 1 ? c->value[FUZZ_EXCHANGE] != 0 : fuzz_number(c, FUZZ_LENGTH) % (2 * cp) != 0)
         return false;
     if (pp == 1)
         return chunks == 1 && !hollow && strcmp(layout, "back") != 0;

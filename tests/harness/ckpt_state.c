@@ -175,7 +175,7 @@ struct dtx_ckpt_meta ckpt_state_meta(int64_t step, struct ckpt_mesh mesh)
                                   .tokens = step * 1000003,
                                   .samples = step * 17,
                                   .seed = 0xfedcba9876543210u,
-                                  .mesh = {mesh.tp, mesh.dp, mesh.pp},
+                                  .mesh = {mesh.tp, mesh.dp, mesh.pp, 1},
                                   .isa = "avx2",
                                   .program = "0.1.0",
                                   .best_heldout = 3.25,

@@ -19,12 +19,18 @@ struct dtx_test_model dtx_test_model_default(void)
                                    .tp = 1,
                                    .pp = 1,
                                    .dp = 1,
+                                   .cp = 1,
                                    .schedule = "1f1b",
                                    .layers = 4,
                                    .global_batch = 8,
                                    .micro_batch = 1,
                                    .length = 12,
                                    .vocab = 67};
+}
+
+int dtx_test_ranks(const struct dtx_test_model *m)
+{
+    return m->tp * m->pp * m->dp * m->cp;
 }
 
 void dtx_test_config(const struct dtx_test_model *m, struct dtx_engine_config *c)
@@ -60,10 +66,13 @@ void dtx_test_config(const struct dtx_test_model *m, struct dtx_engine_config *c
     c->mesh[DTX_AXIS_TP] = m->tp;
     c->mesh[DTX_AXIS_PP] = m->pp;
     c->mesh[DTX_AXIS_DP] = m->dp;
+    c->mesh[DTX_AXIS_CP] = m->cp;
+    c->ring = m->ring;
     c->schedule = m->schedule;
     c->sequence = m->sequence;
     dtx_recompute_parse(m->recompute ? m->recompute : "none", &c->recompute);
     c->zero = m->zero;
+    c->overlap = !m->waits;
     c->bucket_bytes = m->bucket_bytes;
     c->split = m->split;
 }
@@ -108,10 +117,10 @@ enum dtx_status dtx_test_gather(struct dtx_engine *e, int row, char what, double
     int64_t columns = item->row.ndim == 2 ? item->row.shape[1] : 1, n = item->row.shape[0] * columns;
     memset(values, 0, (size_t)n * sizeof *values);
     bool owner = item->held && item->row.stage == mesh->rank[DTX_AXIS_PP] && item->part_count > 0 &&
-                 (item->cut || mesh->rank[DTX_AXIS_DP] == 0) &&
+                 (item->cut || dtx_mesh_data_rank(mesh) == 0) &&
                  (item->row.place.kind == DTX_SPLIT || mesh->rank[DTX_AXIS_TP] == 0);
     if (owner) {
-        struct dtx_tensor grad = dtx_param_part(item, &item->grad);
+        struct dtx_tensor grad = item->reduced;
         struct dtx_tensor *t = what == 'w' ? &item->master : what == 'g' ? &grad : &item->state[what - '0'];
         struct dtx_box boxes[DTX_MAX_BOXES];
         struct dtx_shard_rows rows;
@@ -153,7 +162,7 @@ enum dtx_status dtx_test_train(struct dtx_engine *e, const struct dtx_test_model
             norms[s] = result.grad_norm;
     }
     free(buffer);
-    return status;
+    return status == DTX_OK ? dtx_engine_settle(e) : status;
 }
 
 static double *numbers(struct dtx_comm *ranks, const struct dtx_test_model *m, int steps, int64_t *count)
@@ -183,9 +192,47 @@ static double *numbers(struct dtx_comm *ranks, const struct dtx_test_model *m, i
 double *dtx_test_numbers(struct dtx_comm *world, const struct dtx_test_model *m, int steps, int64_t *count)
 {
     struct dtx_comm *part;
-    bool member = world->rank < m->tp * m->pp * m->dp;
+    bool member = world->rank < dtx_test_ranks(m);
     CHECK_OK(world, dtx_comm_split(world, member, world->rank, "part", &part));
     double *values = member ? numbers(part, m, steps, count) : NULL;
+    dtx_comm_free(part);
+    return values;
+}
+
+static double *gradients(struct dtx_comm *ranks, const struct dtx_test_model *m, int isa, double *loss)
+{
+    struct dtx_engine_config config;
+    struct dtx_backend *backend;
+    struct dtx_engine *e;
+    struct dtx_step_result result;
+    int64_t n = m->global_batch / m->dp * m->length;
+    int32_t *buffer = malloc((size_t)(3 * n) * sizeof *buffer);
+    struct dtx_engine_batch batch = {buffer, buffer + n, m->documents ? buffer + 2 * n : NULL};
+    dtx_test_config(m, &config);
+    CHECK_OK(ranks, dtx_backend_open(ranks->ctx, "cpu", 1, isa, &backend));
+    CHECK_OK(ranks, dtx_engine_create(ranks->ctx, &config, ranks, backend, &e));
+    struct dtx_params *p = dtx_engine_params(e);
+    dtx_test_batch(m, 0, dtx_engine_mesh(e)->rank[DTX_AXIS_DP], buffer, buffer + n, buffer + 2 * n);
+    CHECK_OK(ranks, dtx_engine_gradients(e, &batch, &result));
+    if (loss)
+        *loss = result.loss;
+    double *all = malloc((size_t)dtx_params_total(p) * sizeof *all), *next = all;
+    for (int i = 0; i < p->n; i++) {
+        CHECK_OK(ranks, dtx_test_gather(e, i, 'g', next));
+        next += p->item[i].row.shape[0] * (p->item[i].row.ndim == 2 ? p->item[i].row.shape[1] : 1);
+    }
+    free(buffer);
+    dtx_engine_free(e);
+    dtx_backend_close(backend);
+    return all;
+}
+
+double *dtx_test_gradients(struct dtx_comm *world, const struct dtx_test_model *m, int isa, double *loss)
+{
+    struct dtx_comm *part;
+    bool member = world->rank < dtx_test_ranks(m);
+    CHECK_OK(world, dtx_comm_split(world, member, world->rank, "part", &part));
+    double *values = member ? gradients(part, m, isa, loss) : NULL;
     dtx_comm_free(part);
     return values;
 }

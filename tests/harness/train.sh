@@ -3,6 +3,8 @@
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 cd "$work" || exit 1
+mkdir ledgers
+export DTX_COMM_WATCH_DIR=$work/ledgers # what the killed leave goes with the folder
 export OMP_WAIT_POLICY=passive # threads that share cores with other tests must not spin
 failures=0
 

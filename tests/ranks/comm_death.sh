@@ -11,7 +11,7 @@ fault() { echo "$mode: $*"; cat "$out/log"; failed=1; }
 # The name of a copy of its own, so that processes left behind can be counted.
 copy=$out/finish.$$
 cp "$program" "$copy"
-for mode in together all busy killed requeue; do
+for mode in together all busy killed requeue started left; do
     begin=$(date +%s)
     timeout -s KILL 40 mpirun -n 4 "$copy" "$mode" >"$out/log" 2>&1
     code=$?
@@ -25,7 +25,7 @@ for mode in together all busy killed requeue; do
     ! pgrep -f "^$copy" >/dev/null || fault "ranks are left"
     reports=$(grep -c '^dtx: error' "$out/log")
     case $mode in
-    together | busy)
+    together | busy | started | left)
         [ "$reports" -eq 1 ] || fault "$reports reports"
         grep -q '^dtx: error on rank 2 (.*): cannot read /data/tokens.bin' "$out/log" || fault "no report of rank 2"
         ;;

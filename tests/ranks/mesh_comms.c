@@ -10,7 +10,8 @@
 
 static int world_rank(const struct dtx_mesh *m, const int at[DTX_AXES])
 {
-    return (at[DTX_AXIS_PP] * m->size[DTX_AXIS_DP] + at[DTX_AXIS_DP]) * m->size[DTX_AXIS_TP] + at[DTX_AXIS_TP];
+    int data = at[DTX_AXIS_PP] * m->size[DTX_AXIS_DP] + at[DTX_AXIS_DP];
+    return (data * m->size[DTX_AXIS_CP] + at[DTX_AXIS_CP]) * m->size[DTX_AXIS_TP] + at[DTX_AXIS_TP];
 }
 
 /* The ranks of one axis differ only in it and stand in its order. */
@@ -72,13 +73,33 @@ static void check_ends(const struct dtx_mesh *m, struct dtx_comm *comm)
     }
 }
 
-static void check_mesh(struct dtx_comm *world, int tp, int dp, int pp)
+/* Data and context ranks of one (tp, pp), in the order of the world. */
+static void check_data(const struct dtx_mesh *m)
+{
+    struct dtx_comm *world = m->world;
+    int members[8], n_cp = m->size[DTX_AXIS_CP];
+    CHECK(world, m->data->size == m->size[DTX_AXIS_DP] * n_cp && m->data->rank == dtx_mesh_data_rank(m));
+    CHECK(world, dtx_mesh_data_size(m) == m->data->size);
+    CHECK_OK(world, dtx_comm_gather_bytes(m->data, &world->rank, sizeof(int), members));
+    for (int r = 0; r < m->data->size; r++) {
+        int at[DTX_AXES], place[DTX_AXES];
+        memcpy(at, m->rank, sizeof at);
+        at[DTX_AXIS_DP] = r / n_cp;
+        at[DTX_AXIS_CP] = r % n_cp;
+        CHECK_THAT(world, members[r] == world_rank(m, at), "data rank %d is rank %d", r, members[r]);
+        dtx_mesh_place(m->size, members[r], place);
+        CHECK(world, memcmp(place, at, sizeof at) == 0);
+    }
+}
+
+static void check_mesh(struct dtx_comm *world, int tp, int dp, int pp, int cp)
 {
     struct dtx_mesh m;
-    CHECK_OK(world, dtx_mesh_create(world->ctx, world, (int[DTX_AXES]){tp, dp, pp}, &m));
+    CHECK_OK(world, dtx_mesh_create(world->ctx, world, (int[DTX_AXES]){tp, dp, pp, cp}, &m));
     CHECK(world, world_rank(&m, m.rank) == world->rank && m.world == world);
     for (int a = 0; a < DTX_AXES; a++)
         check_axis(&m, (enum dtx_axis)a);
+    check_data(&m);
     CHECK(world, m.control != world && m.control->size == world->size && m.control->rank == world->rank);
     int stage = m.rank[DTX_AXIS_PP];
     check_channel(&m, m.forward_out, m.forward_in, stage - 1);
@@ -93,10 +114,10 @@ static void check_mesh(struct dtx_comm *world, int tp, int dp, int pp)
     CHECK(world, m.axis[0] == NULL && m.tied == NULL && m.wrap_forward == NULL);
 }
 
-static void refused(struct dtx_comm *world, int tp, int dp, int pp, const char *text)
+static void refused(struct dtx_comm *world, int tp, int dp, int pp, int cp, const char *text)
 {
     struct dtx_mesh m = {.size = {-7}};
-    CHECK(world, dtx_mesh_create(world->ctx, world, (int[DTX_AXES]){tp, dp, pp}, &m) == DTX_E_CONFIG);
+    CHECK(world, dtx_mesh_create(world->ctx, world, (int[DTX_AXES]){tp, dp, pp, cp}, &m) == DTX_E_CONFIG);
     CHECK(world, m.size[0] == -7);
     CHECK(world, strstr(world->ctx->error.text, text) != NULL);
     dtx_error_clear(world->ctx);
@@ -113,20 +134,24 @@ int main(void)
     }
     for (int tp = 1; tp <= 8; tp *= 2)
         for (int dp = 1; tp * dp <= 8; dp *= 2)
-            check_mesh(world, tp, dp, 8 / tp / dp);
+            for (int cp = 1; tp * dp * cp <= 8; cp *= 2)
+                check_mesh(world, tp, dp, 8 / tp / dp / cp, cp);
     CHECK_OK(world, dtx_comm_split(world, world->rank < 6 ? 0 : -1, world->rank, "six", &part));
     if (part) {
-        check_mesh(part, 1, 2, 3);
-        check_mesh(part, 3, 1, 2);
-        check_mesh(part, 1, 1, 6);
+        check_mesh(part, 1, 2, 3, 1);
+        check_mesh(part, 3, 1, 2, 1);
+        check_mesh(part, 1, 1, 6, 1);
+        check_mesh(part, 1, 2, 1, 3);
     }
     dtx_comm_free(part);
-    refused(world, 2, 2, 1, "mesh tp 2 × dp 2 × pp 1 needs 4 ranks, the job has 8. Start 4 ranks, or use: ");
-    refused(world, 2, 2, 1, "tp 4 × dp 2 × pp 1, tp 2 × dp 4 × pp 1, tp 2 × dp 2 × pp 2");
-    refused(world, 3, 3, 3, "needs 27 ranks");
-    refused(world, 3, 3, 3, "tp 1 × dp 8 × pp 1");
-    refused(world, 2, 0, 4, "every size must be at least 1");
-    refused(world, 2, 0, 4, "tp 2 × dp 1 × pp 4");
+    refused(world, 2, 2, 1, 1, "mesh tp 2 × dp 2 × pp 1 needs 4 ranks, the job has 8. Start 4 ranks, or use: ");
+    refused(world, 2, 2, 1, 1, "tp 4 × dp 2 × pp 1, tp 2 × dp 4 × pp 1, tp 2 × dp 2 × pp 2");
+    refused(world, 2, 2, 1, 1, "tp 2 × dp 2 × pp 1 × cp 2");
+    refused(world, 1, 1, 1, 3, "mesh tp 1 × dp 1 × pp 1 × cp 3 needs 3 ranks");
+    refused(world, 3, 3, 3, 1, "needs 27 ranks");
+    refused(world, 3, 3, 3, 1, "tp 1 × dp 8 × pp 1");
+    refused(world, 2, 0, 4, 1, "every size must be at least 1");
+    refused(world, 2, 0, 4, 1, "tp 2 × dp 1 × pp 4");
     dtx_comm_close_world(world);
     return 0;
 }

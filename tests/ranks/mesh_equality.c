@@ -1,9 +1,9 @@
 /* test: label=ranks ranks=8 timeout=600 */
 /*
  * Every mesh against one rank: in f64 50 steps with the losses, gradient norms and weights of DESIGN.md 8; in fp32 the
- * gradients of step 1 and the losses of 50 steps. With ZeRO and without, gradients in one bucket or several. Unequal
- * target counts, clipping always active, sizes that need padding (vocabulary 67, ffn 44 over 2 tensor ranks are cut
- * unevenly), sequence parallelism on and off.
+ * gradients of step 1 and the losses of 50 steps. With ZeRO 1 and 2 and without, gradients in one bucket or several.
+ * Unequal target counts, clipping always active, sizes that need padding (vocabulary 67, ffn 44 over 2 tensor ranks are
+ * cut unevenly), sequence parallelism on and off; context parallelism gathering and in a ring.
  */
 #include <math.h>
 #include <stdio.h>
@@ -17,11 +17,14 @@ enum { STEPS = 50, MAX_WEIGHTS = 64 };
 static const struct {
     int tp, pp, dp, zero;
     const char *schedule;
-    int chunks;
-} meshes[] = {{2, 1, 1, 0, "gpipe", 1}, {1, 2, 1, 0, "interleaved", 2}, {1, 1, 2, 0, "1f1b", 1},
-              {2, 2, 1, 0, "1f1b", 1},  {2, 1, 2, 0, "gpipe", 1},       {1, 2, 2, 1, "zb_h1", 1},
-              {2, 2, 2, 1, "gpipe", 1}, {4, 2, 1, 0, "interleaved", 2}, {1, 4, 2, 1, "1f1b", 1},
-              {1, 1, 4, 1, "1f1b", 1}};
+    int chunks, cp;
+    bool ring;
+} meshes[] = {
+    {2, 1, 1, 0, "gpipe", 1, 1, false}, {1, 2, 1, 0, "interleaved", 2, 1, false}, {1, 1, 2, 0, "1f1b", 1, 1, false},
+    {2, 2, 1, 0, "1f1b", 1, 1, false},  {2, 1, 2, 0, "gpipe", 1, 1, false},       {1, 2, 2, 1, "zb_h1", 1, 1, false},
+    {2, 2, 2, 1, "gpipe", 1, 1, false}, {4, 2, 1, 0, "interleaved", 2, 1, false}, {1, 4, 2, 2, "1f1b", 1, 1, false},
+    {1, 1, 4, 2, "1f1b", 1, 1, false},  {1, 1, 1, 0, "1f1b", 1, 2, false},        {1, 1, 1, 1, "1f1b", 1, 3, true},
+    {2, 1, 1, 1, "1f1b", 1, 2, true},   {1, 2, 1, 0, "interleaved", 2, 2, false}, {1, 1, 2, 1, "1f1b", 1, 2, true}};
 
 struct outcome {
     double losses[STEPS], norms[STEPS];
@@ -133,19 +136,22 @@ static int check_model(struct dtx_ctx *ctx, struct dtx_comm *world, struct dtx_c
     if (world->rank == 0)
         run(ctx, world, self, &m, &reference);
     for (size_t i = 0; i < sizeof meshes / sizeof *meshes; i++) {
-        int size = meshes[i].tp * meshes[i].pp * meshes[i].dp;
+        int size = meshes[i].tp * meshes[i].pp * meshes[i].dp * meshes[i].cp;
         struct dtx_comm *part;
         char name[128];
         m.tp = meshes[i].tp;
         m.pp = meshes[i].pp;
         m.dp = meshes[i].dp;
+        m.cp = meshes[i].cp;
+        m.ring = meshes[i].ring;
         m.zero = meshes[i].zero;
         m.bucket_bytes = i % 2 ? 16384 : 0;
         m.schedule = meshes[i].schedule;
         m.split.chunks = meshes[i].chunks;
         if (m.gqa && m.tp > 2)
             continue; /* two key/value heads */
-        snprintf(name, sizeof name, "%s tp%d pp%d dp%d ZeRO %d %s", title, m.tp, m.pp, m.dp, m.zero, m.schedule);
+        snprintf(name, sizeof name, "%s tp%d pp%d dp%d cp%d %s ZeRO %d %s", title, m.tp, m.pp, m.dp, m.cp,
+                 m.ring ? "ring" : "gather", m.zero, m.schedule);
         if (dtx_comm_split(world, world->rank < size, world->rank, "part", &part) != DTX_OK)
             die(ctx, world, "split");
         if (world->rank < size) {

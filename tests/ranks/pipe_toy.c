@@ -213,7 +213,7 @@ static void check_failure(struct dtx_ctx *ctx, struct dtx_comm *world, struct ho
     struct dtx_mesh mesh;
     struct dtx_pipe *pipe;
     struct dtx_tensor boundary = dtx_tensor_3d(NULL, DTX_F32, 1, 1, 1);
-    CHECK_OK(world, dtx_mesh_create(ctx, world, (int[DTX_AXES]){1, world->size, 1}, &mesh));
+    CHECK_OK(world, dtx_mesh_create(ctx, world, (int[DTX_AXES]){1, world->size, 1, 1}, &mesh));
     CHECK(world, dtx_pipe_create(ctx, &mesh, &host->queue, dtx_schedule_find("interleaved"), 4, 2, &boundary, &pipe) ==
                      DTX_E_RANGE);
     CHECK(world, strstr(ctx->error.text, "chunks need at least 2 stages"));
@@ -249,7 +249,7 @@ int main(void)
             struct toy toy = {.pass = 0};
             options.piece_bytes = pieces[p];
             dtx_comm_mpi_set_options(world, &options);
-            CHECK_OK(world, dtx_mesh_create(&ctx, world, (int[DTX_AXES]){1, 4 / stages, stages}, &toy.mesh));
+            CHECK_OK(world, dtx_mesh_create(&ctx, world, (int[DTX_AXES]){1, 4 / stages, stages, 1}, &toy.mesh));
             for (int s = 0; s < n; s++)
                 for (int chunks = 1; chunks <= (stages > 1 ? CHUNKS : 1) && chunks <= list[s]->max_chunks; chunks++)
                     for (size_t m = p; m < sizeof micro_batches / sizeof *micro_batches; m += 1 + 3 * p) {

@@ -18,29 +18,42 @@ static const struct {
     int chunks, zero;
     const char *recompute;
     bool sequence, tied;
+    int cp;
+    bool ring;
 } runs[] = {
-    {1, 1, 1, "1f1b", 1, 0, "none", true, true},
-    {2, 2, 2, "1f1b", 1, 1, "none", true, true},
-    {2, 2, 2, "gpipe", 1, 0, "attention", false, true},
-    {1, 4, 2, "zb_h1", 1, 1, "none", true, false},
-    {1, 4, 2, "zb_h1", 1, 0, "block", true, true},
-    {1, 2, 4, "interleaved", 2, 1, "none", true, true},
-    {4, 2, 1, "interleaved", 3, 1, "block:2", true, false},
-    {2, 1, 4, "1f1b", 1, 1, "block", false, false},
-    {4, 1, 2, "1f1b", 1, 0, "attention:2", true, true},
-    {1, 8, 1, "1f1b", 1, 1, "none", true, true},
-    {1, 1, 8, "1f1b", 1, 1, "none", true, true},
-    {1, 1, 8, "1f1b", 1, 0, "block", true, false},
+    {1, 1, 1, "1f1b", 1, 0, "none", true, true, 1, false},
+    {2, 2, 2, "1f1b", 1, 1, "none", true, true, 1, false},
+    {2, 2, 2, "gpipe", 1, 0, "attention", false, true, 1, false},
+    {1, 4, 2, "zb_h1", 1, 1, "none", true, false, 1, false},
+    {1, 4, 2, "zb_h1", 1, 0, "block", true, true, 1, false},
+    {1, 2, 4, "interleaved", 2, 1, "none", true, true, 1, false},
+    {4, 2, 1, "interleaved", 3, 1, "block:2", true, false, 1, false},
+    {2, 1, 4, "1f1b", 1, 1, "block", false, false, 1, false},
+    {4, 1, 2, "1f1b", 1, 0, "attention:2", true, true, 1, false},
+    {1, 8, 1, "1f1b", 1, 1, "none", true, true, 1, false},
+    {1, 1, 8, "1f1b", 1, 1, "none", true, true, 1, false},
+    {1, 1, 8, "1f1b", 1, 0, "block", true, false, 1, false},
+    {1, 1, 1, "1f1b", 1, 1, "none", true, true, 2, false},
+    {2, 1, 1, "1f1b", 1, 0, "attention", true, true, 4, true},
+    {2, 1, 2, "1f1b", 1, 1, "block", false, true, 2, false},
+    {1, 2, 2, "zb_h1", 1, 1, "block:2", true, false, 2, true},
+    {2, 2, 1, "interleaved", 2, 0, "none", true, true, 2, true},
+    {1, 1, 1, "1f1b", 1, 1, "none", true, true, 8, false},
+    {1, 1, 4, "1f1b", 1, 2, "none", true, false, 1, false},
+    {2, 2, 2, "gpipe", 1, 2, "none", true, true, 1, false},
+    {1, 2, 2, "interleaved", 2, 2, "block", true, true, 2, true},
 };
 
 /* Bytes sent over an axis, pipeline neighbours and the tied embedding included. */
 static int64_t sent(const struct dtx_mesh *mesh, enum dtx_axis axis)
 {
-    int64_t bytes = mesh->axis[axis]->sent_bytes;
+    int64_t bytes = (axis == DTX_AXIS_DP ? mesh->data : mesh->axis[axis])->sent_bytes;
     const struct dtx_comm *pipe[] = {mesh->forward_in,   mesh->forward_out,   mesh->backward_in, mesh->backward_out,
                                      mesh->wrap_forward, mesh->wrap_backward, mesh->tied};
     for (size_t i = 0; i < sizeof pipe / sizeof *pipe && axis == DTX_AXIS_PP; i++)
         bytes += pipe[i] ? pipe[i]->sent_bytes : 0;
+    if (axis == DTX_AXIS_DP)
+        bytes += mesh->grads->sent_bytes;
     return bytes;
 }
 
@@ -52,8 +65,8 @@ static void check(struct dtx_comm *world, struct dtx_comm *part, const struct dt
     struct dtx_estimate e;
     char name[160];
     dtx_test_config(m, &config);
-    snprintf(name, sizeof name, "%s tp%d pp%d dp%d %s chunks %d zero %d recompute %s", dtx_dtype_name(m->dtype), m->tp,
-             m->pp, m->dp, m->schedule, m->split.chunks, m->zero, m->recompute);
+    snprintf(name, sizeof name, "%s tp%d pp%d dp%d cp%d%s %s chunks %d zero %d recompute %s", dtx_dtype_name(m->dtype),
+             m->tp, m->pp, m->dp, m->cp, m->ring ? " ring" : "", m->schedule, m->split.chunks, m->zero, m->recompute);
     CHECK_OK(world, dtx_backend_open(world->ctx, "cpu", 1, dtx_isa_detect(), &backend));
     CHECK_OK(world, dtx_engine_create(world->ctx, &config, part, backend, &engine));
     const struct dtx_mesh *mesh = dtx_engine_mesh(engine);
@@ -71,7 +84,7 @@ static void check(struct dtx_comm *world, struct dtx_comm *part, const struct dt
     size_t counted = backend->allocated_bytes, most = backend->peak_bytes, stated = dtx_memory_total(&e.memory);
     CHECK_THAT(world, stated == counted && stated == most, "%s: stated %zu bytes, counted %zu, at most %zu", name,
                stated, counted, most);
-    if (mesh->rank[DTX_AXIS_TP] == 0 && mesh->rank[DTX_AXIS_DP] == 0)
+    if (mesh->rank[DTX_AXIS_TP] == 0 && dtx_mesh_data_rank(mesh) == 0)
         printf("%s, stage %d: %zu bytes stated, %zu counted\n", name, mesh->rank[DTX_AXIS_PP], stated, most);
     dtx_engine_free(engine);
     dtx_backend_close(backend);
@@ -94,6 +107,8 @@ int main(void)
         m.tp = runs[k].tp;
         m.pp = runs[k].pp;
         m.dp = runs[k].dp;
+        m.cp = runs[k].cp;
+        m.ring = runs[k].ring;
         m.schedule = runs[k].schedule;
         m.split.chunks = runs[k].chunks;
         m.zero = runs[k].zero;
@@ -101,7 +116,7 @@ int main(void)
         m.recompute = runs[k].recompute;
         m.sequence = runs[k].sequence;
         m.tied = runs[k].tied;
-        bool member = world->rank < m.tp * m.pp * m.dp;
+        bool member = world->rank < dtx_test_ranks(&m);
         CHECK_OK(world, dtx_comm_split(world, member, world->rank, "part", &part));
         if (member)
             check(world, part, &m);

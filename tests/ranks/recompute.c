@@ -55,7 +55,7 @@ static size_t bytes_of(struct dtx_comm *world, const struct dtx_test_model *m, i
     CHECK_OK(world, dtx_backend_open(ctx, "cpu", 1, dtx_isa_detect(), &backend));
     CHECK_OK(world, backend->queues->create(backend, &queue));
     CHECK_OK(world, dtx_params_create(ctx, &params));
-    struct dtx_mesh mesh = {.size = {m->tp, m->dp, m->pp}, .rank = {[DTX_AXIS_PP] = stage}};
+    struct dtx_mesh mesh = {.size = {m->tp, m->dp, m->pp, 1}, .rank = {[DTX_AXIS_PP] = stage}};
     struct dtx_env env = {.ctx = ctx,
                           .queue = queue,
                           .mesh = &mesh,
@@ -66,7 +66,9 @@ static size_t bytes_of(struct dtx_comm *world, const struct dtx_test_model *m, i
                           .master = dtx_dtype_master(m->dtype),
                           .sequence = m->sequence && m->tp > 1,
                           .max_rows = m->micro_batch * m->length,
-                          .max_length = m->length};
+                          .max_length = m->length,
+                          .max_piece = m->length,
+                          .pieces = 1};
     CHECK_OK(world, dtx_model_declare(&env, &model));
     CHECK_OK(world, dtx_params_allocate(&params, backend, &mesh, m->dtype));
     size_t before = backend->allocated_bytes, stated = dtx_model_bytes(model, slots, kept);

@@ -70,10 +70,10 @@ static int copies_of(struct run *r, int row, int kind)
 {
     const struct dtx_param *item = &params(r)->item[row];
     int stages = item->row.tied_stage >= 0 && item->row.tied_stage != item->row.stage ? 2 : 1;
-    int tp = item->row.place.kind == DTX_SPLIT ? 1 : r->model.tp;
+    int data = r->model.dp * r->model.cp, tp = item->row.place.kind == DTX_SPLIT ? 1 : r->model.tp;
     if (kind != WEIGHT && item->cut)
-        return tp * stages > 1 ? r->model.dp * tp * stages : 1;
-    return r->model.dp * tp * stages;
+        return tp * stages > 1 ? data * tp * stages : 1;
+    return data * tp * stages;
 }
 
 static void check_found(struct run *r, int row, int kind, int rank)
@@ -174,7 +174,7 @@ static void leave_out_lambda_sum(struct run *r)
 static void check_mesh(struct dtx_comm *world, struct dtx_backend *backend, struct run *r)
 {
     struct dtx_engine_config config;
-    int size = r->model.tp * r->model.pp * r->model.dp;
+    int size = dtx_test_ranks(&r->model);
     CHECK_OK(world, dtx_comm_split(world, world->rank < size ? 0 : -1, world->rank, "part", &r->ranks));
     if (!r->ranks)
         return;
@@ -196,9 +196,11 @@ int main(void)
     static const struct {
         int tp, pp, dp, zero, sequence, chunks;
         enum dtx_dtype dtype;
-    } cases[] = {{2, 2, 1, 0, 1, 1, DTX_F32},  {1, 1, 2, 0, 0, 1, DTX_F32},  {1, 1, 4, 1, 0, 1, DTX_BF16},
-                 {2, 2, 2, 0, 0, 1, DTX_BF16}, {2, 2, 2, 1, 1, 1, DTX_BF16}, {1, 2, 3, 1, 0, 2, DTX_BF16},
-                 {2, 2, 2, 1, 1, 2, DTX_F32},  {1, 2, 2, 1, 0, 1, DTX_F64}};
+        int cp;
+    } cases[] = {{2, 2, 1, 0, 1, 1, DTX_F32, 1},  {1, 1, 2, 0, 0, 1, DTX_F32, 1},  {1, 1, 4, 1, 0, 1, DTX_BF16, 1},
+                 {2, 2, 2, 0, 0, 1, DTX_BF16, 1}, {2, 2, 2, 1, 1, 1, DTX_BF16, 1}, {1, 2, 3, 1, 0, 2, DTX_BF16, 1},
+                 {2, 2, 2, 1, 1, 2, DTX_F32, 1},  {1, 2, 2, 1, 0, 1, DTX_F64, 1},  {2, 1, 1, 0, 1, 1, DTX_F32, 2},
+                 {1, 2, 2, 1, 0, 1, DTX_BF16, 2}};
     struct dtx_ctx ctx;
     struct dtx_comm *world;
     struct dtx_backend *backend;
@@ -214,6 +216,7 @@ int main(void)
         m->tp = cases[i].tp;
         m->pp = cases[i].pp;
         m->dp = cases[i].dp;
+        m->cp = cases[i].cp;
         m->zero = cases[i].zero;
         m->sequence = cases[i].sequence;
         m->split.chunks = cases[i].chunks;

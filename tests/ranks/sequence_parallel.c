@@ -43,32 +43,6 @@ static void close_run(struct run *run)
     dtx_comm_free(run->part);
 }
 
-/* Gradients of step 1, all rows one after another; the loss. */
-static double *gradients(struct dtx_comm *world, const struct dtx_test_model *m, double *loss)
-{
-    struct run run;
-    double *all = NULL;
-    if (open_run(world, m, &run)) {
-        struct dtx_params *p = dtx_engine_params(run.engine);
-        struct dtx_step_result result;
-        int64_t n = m->global_batch / m->dp * m->length;
-        int32_t *buffer = malloc((size_t)(2 * n) * sizeof *buffer);
-        dtx_test_batch(m, 0, dtx_engine_mesh(run.engine)->rank[DTX_AXIS_DP], buffer, buffer + n, NULL);
-        struct dtx_engine_batch batch = {buffer, buffer + n, NULL};
-        CHECK_OK(world, dtx_engine_gradients(run.engine, &batch, &result));
-        *loss = result.loss;
-        all = malloc((size_t)dtx_params_total(p) * sizeof *all);
-        double *next = all;
-        for (int i = 0; i < p->n; i++) {
-            CHECK_OK(world, dtx_test_gather(run.engine, i, 'g', next));
-            next += p->item[i].row.shape[0] * (p->item[i].row.ndim == 2 ? p->item[i].row.shape[1] : 1);
-        }
-        free(buffer);
-    }
-    close_run(&run);
-    return all;
-}
-
 static void check_on_off(struct dtx_comm *world, struct dtx_test_model m)
 {
     double loss[2] = {0, 0};
@@ -76,7 +50,7 @@ static void check_on_off(struct dtx_comm *world, struct dtx_test_model m)
     struct run run;
     for (int on = 0; on < 2; on++) {
         m.sequence = on;
-        values[on] = gradients(world, &m, &loss[on]);
+        values[on] = dtx_test_gradients(world, &m, dtx_isa_detect(), &loss[on]);
     }
     CHECK_THAT(world, memcmp(&loss[0], &loss[1], sizeof loss[0]) == 0, "loss %.17g without, %.17g with", loss[0],
                loss[1]);

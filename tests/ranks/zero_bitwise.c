@@ -1,9 +1,10 @@
 /* test: label=ranks ranks=8 timeout=300 */
 /*
- * ZeRO changes no bit of losses, norms, weights or optimizer states: on against off and against other bucket sizes, in
- * fp32 and bf16, 2 to 4 data ranks (3: unequal cuts everywhere), with tensor and pipeline parallelism, tied embeddings
- * and not; clipping active at every step. Pieces begin and end within matrices. Bytes sent over the data axis are those
- * of parallel/README.md.
+ * ZeRO 1 changes no bit of losses, norms, weights or optimizer states: on against off and against other bucket sizes,
+ * with reductions beside the computation and at once; nor does ZeRO 2 with one micro-batch, and with several its own
+ * bits depend on none of these. In fp32 and bf16, 2 to 4 data ranks (3: unequal cuts everywhere), with tensor and
+ * pipeline parallelism, tied embeddings and not, context ranks beside data ranks; clipping active at every step. Pieces
+ * begin and end within matrices. Bytes sent over the data ranks are those of parallel/README.md.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,7 +15,7 @@
 #include "tests/harness/mesh_run.h"
 #include "tests/harness/rank_check.h"
 
-enum { STEPS = 4, KINDS = 3, SIZES = 2 };
+enum { STEPS = 4, KINDS = 3 };
 
 static int64_t elements(const struct dtx_param_row *row)
 {
@@ -41,30 +42,31 @@ static double count_parts(struct dtx_comm *world, struct dtx_engine *e)
 static void check_weights(struct dtx_comm *world, struct dtx_engine *e)
 {
     struct dtx_params *p = dtx_engine_params(e);
-    struct dtx_comm *dp = dtx_engine_mesh(e)->axis[DTX_AXIS_DP];
+    struct dtx_comm *data = dtx_engine_mesh(e)->data;
     uint64_t all[8];
     for (int i = 0; i < p->n; i++) {
         const struct dtx_tensor *weight = &p->item[i].weight;
         if (!p->item[i].held)
             continue;
         uint64_t hash = dtx_hash(weight->data, dtx_tensor_bytes(weight), 0);
-        CHECK_OK(world, dtx_comm_gather_bytes(dp, &hash, sizeof hash, all));
-        for (int r = 0; r < dp->size; r++)
+        CHECK_OK(world, dtx_comm_gather_bytes(data, &hash, sizeof hash, all));
+        for (int r = 0; r < data->size; r++)
             CHECK_THAT(world, all[r] == hash, "%s differs between data ranks", p->item[i].row.name);
     }
 }
 
-/* Bytes of one optimizer step over dp, by the formulas. */
-static int64_t formula(struct dtx_params *p, enum dtx_dtype act, int64_t ranks, int64_t small)
+/* Bytes of one optimizer step over the data ranks, by the formulas. */
+static int64_t formula(struct dtx_params *p, enum dtx_dtype act, int64_t ranks, int64_t micro_batches, int64_t small)
 {
     int64_t master = (int64_t)dtx_dtype_bytes(dtx_dtype_master(act)), weight = (int64_t)dtx_dtype_bytes(act);
     int64_t sent = 2 * 16 * (ranks - 1); /* targets; losses */
     for (int i = 0; i < p->n_buckets; i++) {
         const struct dtx_bucket *b = &p->bucket[i];
         int64_t bytes = b->count * master, part = dtx_div_up(b->count, ranks);
-        int64_t mine = dtx_min64(part, b->count - p->mesh->rank[DTX_AXIS_DP] * part);
+        int64_t mine = dtx_min64(part, b->count - dtx_mesh_data_rank(p->mesh) * part);
+        int64_t sums = b->streamed ? micro_batches : 1;
         if (b->cut)
-            sent += (ranks - 1) * (b->own_count * (master + weight) + b->own_count / DTX_PARAM_ALIGN * 8);
+            sent += (ranks - 1) * (b->own_count * (sums * master + weight) + b->own_count / DTX_PARAM_ALIGN * 8);
         else
             sent += bytes * ranks <= small ? bytes * (ranks - 1) : bytes - mine * master + mine * master * (ranks - 1);
     }
@@ -82,13 +84,14 @@ static double *run(struct dtx_comm *world, struct dtx_comm *ranks, const struct 
     CHECK_OK(world, dtx_backend_open(world->ctx, "cpu", 1, dtx_isa_detect(), &backend));
     CHECK_OK(world, dtx_engine_create(world->ctx, &config, ranks, backend, &e));
     struct dtx_params *p = dtx_engine_params(e);
-    struct dtx_comm *dp = dtx_engine_mesh(e)->axis[DTX_AXIS_DP];
+    const struct dtx_mesh *mesh = dtx_engine_mesh(e);
     *count = 2 * STEPS + KINDS * dtx_params_total(p);
     double *all = malloc((size_t)*count * sizeof *all), *next = all + 2 * STEPS;
-    int64_t before = dp->sent_bytes;
+    int64_t before = mesh->data->sent_bytes + mesh->grads->sent_bytes;
     CHECK_OK(world, dtx_test_train(e, m, STEPS, 2e-2, all, all + STEPS));
-    CHECK(world,
-          dp->sent_bytes - before == STEPS * formula(p, m->dtype, m->dp, dtx_comm_options_default().small_bytes));
+    CHECK(world, mesh->data->sent_bytes + mesh->grads->sent_bytes - before ==
+                     STEPS * formula(p, m->dtype, m->dp * m->cp, config.batch.micro_batches,
+                                     dtx_comm_options_default().small_bytes));
     *parts += count_parts(world, e);
     check_weights(world, e);
     for (int k = 0; k < KINDS; k++)
@@ -111,48 +114,61 @@ static int compare(const struct dtx_test_model *m, const double *one, const doub
             first = different ? first : i;
             different++;
         }
-    printf("%s tp%d pp%d dp%d %s, buckets of %lld bytes: %lld of %lld numbers differ (first %lld)\n",
-           dtx_dtype_name(m->dtype), m->tp, m->pp, m->dp, m->tied ? "tied" : "untied", (long long)m->bucket_bytes,
-           (long long)different, (long long)count, (long long)first);
+    printf("%s tp%d pp%d dp%d cp%d %s, micro-batches of %lld, zero %d%s, buckets of %lld bytes: %lld of %lld numbers "
+           "differ "
+           "(first %lld)\n",
+           dtx_dtype_name(m->dtype), m->tp, m->pp, m->dp, m->cp, m->tied ? "tied" : "untied", (long long)m->micro_batch,
+           m->zero, m->waits ? " at once" : "", (long long)m->bucket_bytes, (long long)different, (long long)count,
+           (long long)first);
     return different != 0;
 }
 
+/* Against the first of all, or for ZeRO 2 with several micro-batches against its own first. */
+static const struct {
+    int zero;
+    int64_t bucket_bytes;
+    bool waits;
+} variants[] = {{0, 0, true}, {1, 0, false}, {1, 12000, true}, {0, 12000, false}, {2, 12000, false}, {2, 0, true}};
+
 static int check(struct dtx_comm *world, struct dtx_test_model m, double *parts)
 {
-    static const int64_t buckets[SIZES] = {0, 12000};
-    int size = m.tp * m.pp * m.dp, failures = 0;
+    int size = dtx_test_ranks(&m), failures = 0;
     int64_t count;
     struct dtx_comm *part;
     CHECK_OK(world, dtx_comm_split(world, world->rank < size ? 0 : -1, world->rank, "part", &part));
     if (!part)
         return 0;
-    double *off = run(world, part, &m, &count, parts);
-    for (int i = 0; i < SIZES; i++) {
-        m.bucket_bytes = buckets[i];
-        m.zero = 1;
-        double *on = run(world, part, &m, &count, parts);
+    double *first = NULL, *sharded = NULL;
+    for (size_t i = 0; i < sizeof variants / sizeof *variants; i++) {
+        m.zero = variants[i].zero;
+        m.bucket_bytes = variants[i].bucket_bytes;
+        m.waits = variants[i].waits;
+        double *now = run(world, part, &m, &count, parts);
+        bool own = m.zero == 2 && m.micro_batch * m.dp < m.global_batch;
+        double **reference = own ? &sharded : &first;
+        if (!*reference) {
+            *reference = now;
+            continue;
+        }
         if (world->rank == 0)
-            failures += compare(&m, off, on, count);
-        free(on);
+            failures += compare(&m, *reference, now, count);
+        free(now);
     }
-    m.zero = 0; /* buckets without ZeRO */
-    double *cut = run(world, part, &m, &count, parts);
-    if (world->rank == 0)
-        failures += compare(&m, off, cut, count);
-    free(cut);
-    free(off);
+    free(first);
+    free(sharded);
     dtx_comm_free(part);
     return failures;
 }
 
 int main(void)
 {
-    static const int meshes[][3] = {/* tp, pp, dp */ {1, 1, 2},
-                                    {1, 1, 3},
-                                    {1, 1, 4},
-                                    {2, 1, 3},
-                                    {1, 2, 4},
-                                    {2, 2, 2}};
+    static const int meshes[][4] = {/* tp, pp, dp, cp */ {1, 1, 2, 1},
+                                    {1, 1, 3, 1},
+                                    {1, 1, 4, 1},
+                                    {2, 1, 3, 1},
+                                    {1, 2, 4, 1},
+                                    {2, 2, 2, 1},
+                                    {1, 1, 2, 2}};
     struct dtx_ctx ctx;
     struct dtx_comm *world;
     int failures = 0;
@@ -168,10 +184,12 @@ int main(void)
             m.tp = meshes[i][0];
             m.pp = meshes[i][1];
             m.dp = meshes[i][2];
+            m.cp = meshes[i][3];
             m.global_batch = m.dp == 3 ? 6 : 8;
             m.layers = 2;
             m.vocab = 203; /* several blocks of 1,024 in a row, also over two tensor ranks */
             m.tied = i % 2 == (size_t)d;
+            m.micro_batch = i % 3 == (size_t)d ? m.global_batch / m.dp : 1;
             failures += check(world, m, &parts);
         }
     CHECK_THAT(world, parts > 20, "%g parts of rows: the test does not test what it says", parts);

@@ -1,11 +1,11 @@
 /* test: label=train ranks=8 timeout=240 */
 /*
  * A checkpoint of each mesh (1, tp2, pp2, dp2, tp2×pp2, tp2×dp2, pp2×dp2 with 2 chunks a stage, 2×2×2 with the
- * backward in two parts and an uneven layout; with ZeRO dp2, dp3, dp4, tp2×dp3,
- * pp2×dp2, 2×2×2) loads on every one of them: on every rank every weight, master and optimizer state has the bits that
- * the writer's whole arrays have, in all copies, and padding is zero. On the writer's own mesh training then goes on
- * bit for bit as if it had never stopped. In fp32 with tied embeddings and in bf16 with untied ones and grouped
- * queries; vocabulary 201 and ffn 44 need padding.
+ * backward in two parts and an uneven layout; with ZeRO 1 dp2, dp3, tp2×dp3,
+ * 2×2×2; with ZeRO 2 dp4, pp2×dp2; tp2×cp2, dp2×cp2 with ZeRO) loads on every one of them: on every rank every weight,
+ * master and optimizer state has the bits that the writer's whole arrays have, in all copies, and padding is zero. On
+ * the writer's own mesh training then goes on bit for bit as if it had never stopped. In fp32 with tied embeddings and
+ * in bf16 with untied ones and grouped queries; vocabulary 201 and ffn 44 need padding.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -15,18 +15,20 @@
 #include "tests/harness/rank_check.h"
 #include "trainer/state.h"
 
-enum { MESHES = 14 };
+enum { MESHES = 16 };
 static const struct {
     int tp, pp, dp, zero;
     const char *schedule;
     struct dtx_split split;
-} meshes[MESHES] = {{1, 1, 1, 0, "1f1b", {1, "", false}},        {2, 1, 1, 0, "1f1b", {1, "", false}},
-                    {1, 2, 1, 0, "1f1b", {1, "", false}},        {1, 1, 2, 0, "1f1b", {1, "", false}},
-                    {2, 2, 1, 0, "gpipe", {1, "", false}},       {2, 1, 2, 0, "1f1b", {1, "", false}},
-                    {1, 2, 2, 0, "interleaved", {2, "", false}}, {2, 2, 2, 0, "zb_h1", {1, "1,2", false}},
-                    {1, 1, 2, 1, "1f1b", {1, "", false}},        {1, 1, 3, 1, "1f1b", {1, "", false}},
-                    {1, 1, 4, 1, "1f1b", {1, "", false}},        {2, 1, 3, 1, "1f1b", {1, "", false}},
-                    {1, 2, 2, 1, "interleaved", {2, "", false}}, {2, 2, 2, 1, "zb_h1", {1, "1,2", false}}};
+    int cp;
+} meshes[MESHES] = {{1, 1, 1, 0, "1f1b", {1, "", false}, 1},        {2, 1, 1, 0, "1f1b", {1, "", false}, 1},
+                    {1, 2, 1, 0, "1f1b", {1, "", false}, 1},        {1, 1, 2, 0, "1f1b", {1, "", false}, 1},
+                    {2, 2, 1, 0, "gpipe", {1, "", false}, 1},       {2, 1, 2, 0, "1f1b", {1, "", false}, 1},
+                    {1, 2, 2, 0, "interleaved", {2, "", false}, 1}, {2, 2, 2, 0, "zb_h1", {1, "1,2", false}, 1},
+                    {1, 1, 2, 1, "1f1b", {1, "", false}, 1},        {1, 1, 3, 1, "1f1b", {1, "", false}, 1},
+                    {1, 1, 4, 2, "1f1b", {1, "", false}, 1},        {2, 1, 3, 1, "1f1b", {1, "", false}, 1},
+                    {1, 2, 2, 2, "interleaved", {2, "", false}, 1}, {2, 2, 2, 1, "zb_h1", {1, "1,2", false}, 1},
+                    {2, 1, 1, 0, "1f1b", {1, "", false}, 2},        {1, 1, 2, 1, "1f1b", {1, "", false}, 2}};
 static const char kinds[] = {'w', '0', '1'}; /* as dtx_test_gather calls them */
 
 struct place {
@@ -49,7 +51,8 @@ static int64_t elements(const struct dtx_param_row *row)
 static void open_place(struct dtx_comm *world, struct dtx_backend *backend, int i, struct place *p)
 {
     struct dtx_engine_config config;
-    int size = meshes[i].tp * meshes[i].pp * meshes[i].dp;
+    p->model.cp = meshes[i].cp;
+    int size = meshes[i].tp * meshes[i].pp * meshes[i].dp * p->model.cp;
     p->model.tp = meshes[i].tp;
     p->model.pp = meshes[i].pp;
     p->model.dp = meshes[i].dp;

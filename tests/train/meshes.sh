@@ -32,8 +32,10 @@ train 2 dp2 "${options[@]}" --parallel.dp 2
 train 4 pp2tp2 "${options[@]}" --parallel.pp 2 --parallel.tp 2 --parallel.schedule zb_h1 --parallel.layout 1,3
 train 8 all "${options[@]}" --parallel.pp 2 --parallel.tp 2 --parallel.dp 2 --parallel.schedule interleaved \
     --parallel.chunks 2 --train.recompute block:2
+train 2 cp2 "${options[@]}" --parallel.cp 2
+train 8 context "${options[@]}" --parallel.cp 4 --parallel.cp_exchange ring --parallel.dp 2
 train 1 pieces "${options[@]}" --train.micro_batch 2
-for other in tp2 dp2 pp2tp2 all pieces; do
+for other in tp2 dp2 pp2tp2 all cp2 context pieces; do
     compare $other
 done
 
@@ -45,7 +47,7 @@ flops() { # FOLDER r
         BEGIN { want = 3 * 128 * (4 * (4 * 32 * 32 + 4 * 32 * 32 / r + 4 * 32 * 8.5 + 6 * 32 * 48) + 2 * 32 * 320) }
         { d = $1 * $2 / want - 1; if (d * d > 1e-18) { print $1 * $2 " and not " want; bad = 1 } } END { exit bad || NR == 0 }'
 }
-for run in one tp2 all; do
+for run in one tp2 all cp2; do
     flops $run 1 >log || complain "$run: FLOPs: $(cat log)"
 done
 flops peak 2 >log || complain "grouped queries: FLOPs: $(cat log)"
@@ -58,8 +60,9 @@ paste -d' ' <(field flops_per_s peak) <(field peak_flops_per_s peak) <(field pea
 train 2 moved "${options[@]}" --parallel.dp 2 --train.until 2
 train 4 moved "${options[@]}" --parallel.pp 2 --parallel.tp 2 --parallel.dp 1 \
     --train.until 4 --resume latest
-train 1 moved "${options[@]}" --resume latest --parallel.pp 1 --parallel.tp 1
-field heldout_loss one | sed -n '3p;6p' >held # evaluated at 2 and 4 too, where the calls ended
+train 4 moved "${options[@]}" --parallel.pp 1 --parallel.tp 1 --parallel.dp 2 --parallel.cp 2 --train.until 5 --resume latest
+train 1 moved "${options[@]}" --resume latest --parallel.dp 1 --parallel.cp 1
+field heldout_loss one | sed -n '3p;6p' >held # evaluated at 2, 4 and 5 too, where the calls ended
 field heldout_loss moved | sed -n '3p;6p' >moved-held
 close_numbers 1e-9 held moved-held >log || complain "moved: held-out: $(cat log)"
 for key in loss grad_norm lr tokens_total lambda; do
@@ -97,6 +100,7 @@ evaluate 1
 evaluate 1 --train.batch 5
 evaluate 3
 evaluate 4 --parallel.tp 2 --parallel.pp 2
+evaluate 4 --parallel.cp 2
 
 # Generation: a pure function of checkpoint, prompt and seed.
 generate() {

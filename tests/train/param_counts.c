@@ -47,7 +47,7 @@ static void read_preset(struct dtx_ctx *ctx, const char *preset, const char *att
 
 static int64_t count(struct dtx_ctx *ctx, const struct dtx_model_config *model, int tp, int pp)
 {
-    struct dtx_mesh mesh = {.size = {tp, 1, pp}};
+    struct dtx_mesh mesh = {.size = {tp, 1, pp, 1}};
     struct dtx_params params;
     struct dtx_queue queue = {0};
     struct dtx_model *declared;

@@ -23,6 +23,7 @@ resume 1 bf16 --train.dtype bf16
 resume 4 tp2pp2-bf16 --train.dtype bf16 --parallel.tp 2 --parallel.pp 2
 resume 4 tp2pp2 --parallel.tp 2 --parallel.pp 2
 resume 2 dp2 --parallel.dp 2 --lr.schedule wsd
+resume 2 cp2 --parallel.cp 2 --parallel.cp_exchange ring --data.doc_reset --data.separator 256
 resume 2 dp2-bf16 --train.dtype bf16 --parallel.dp 2 --data.doc_reset --data.separator 256
 
 # The comparison sees differences.

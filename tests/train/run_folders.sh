@@ -43,7 +43,7 @@ first=$!
 for _ in $(seq 600); do [ -e two/checkpoints/latest ] && break; sleep 0.1; done
 refused 78 "another dtx is at work" train --run.dir two --resume latest --train.steps 5
 refused 78 "made with '48'" train --run.dir two --resume latest --model.ffn 64
-refused 1 "none.idx" train --run.dir two --resume latest --data.train none
+refused 78 "none.idx" train --run.dir two --resume latest --data.train none
 state two running
 kill -TERM "$first"
 wait "$first"

@@ -42,7 +42,7 @@ grep -q "$run/none" "$run/out" || fail "missing file: $(cat "$run/out")"
 "$DTX" curve --help | grep -q -- --unigram || fail "help"
 
 PATH=/nonexistent "$DTX" curve "$run" --svg "$run/p.svg" >"$run/out" 2>&1
-[ $? = 1 ] && grep -q 'gnuplot is not installed' "$run/out" || fail "without gnuplot: $(cat "$run/out")"
+[ $? = 78 ] && grep -q 'gnuplot is not installed' "$run/out" || fail "without gnuplot: $(cat "$run/out")"
 ls "$run"/p.svg* 2>/dev/null && fail "a file was left"
 "$DTX" curve "$run" --svg "$run/none/p.svg" >"$run/out" 2>&1 && fail "a missing folder was accepted"
 

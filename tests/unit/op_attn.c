@@ -1,5 +1,6 @@
 /* test: label=unit timeout=300 */
-/* attn_fwd, attn_dots, attn_bwd against the references: sizes, GQA, documents, pieces, parts, empty rows. */
+/* attn_fwd, attn_dots, attn_bwd against the references: sizes, GQA, documents, pieces, parts, empty rows. Pieces of
+ * keys merged by attn_merge and attn_finish are the whole; gradients with `parts` are added to what is there. */
 #include "tests/harness/op_case.h"
 
 struct shape {
@@ -125,6 +126,21 @@ static void dots_case(struct op_env *e, const void *data)
             fail_msg("dlambda[%lld] = %g, must be %g (terms %g)", (long long)i, dlambda.value[i], xl.ref[i], terms[i]);
 }
 
+/* With `parts` gradients are fp32 and added to what is there. */
+static struct op_array gradient(struct op_env *e, const struct shape *s, const char *name, int ndim, const int64_t *dim)
+{
+    return s->parts ? op_inout(e, name, e->master, 1, ndim, dim) : op_output(e, e->act, ndim, dim);
+}
+
+static void add_before(const struct shape *s, const struct op_array *gradient, const struct op_expect *x)
+{
+    for (int64_t i = 0; i < gradient->n && s->parts; i++) {
+        x->ref[i] += gradient->value[i];
+        x->naive[i] = gradient->t.dtype == DTX_F64 ? x->naive[i] + gradient->value[i]
+                                                   : (double)((float)x->naive[i] + (float)gradient->value[i]);
+    }
+}
+
 static void backward_case(struct op_env *e, const void *data)
 {
     const struct shape *s = data;
@@ -138,17 +154,21 @@ static void backward_case(struct op_env *e, const void *data)
     e->naive->attn_dots(&in.ref, do_.value, o, o2, d, dlambda, terms);
     struct op_array lse = op_values(e, e->master, l, OP_DIMS(s->b, s->maps * s->h, s->tq));
     struct op_array dsum = op_values(e, e->master, d, OP_DIMS(s->b, s->maps * s->h, s->tq));
-    struct op_array dq = op_output(e, e->act, OP_DIMS(s->b, s->tq, s->h * s->maps, s->d));
-    struct op_array dk = op_output(e, e->act, OP_DIMS(s->b, s->tk, s->hkv * s->maps, s->d));
-    struct op_array dv = op_output(e, e->act, OP_DIMS(s->b, s->tk, s->hkv, s->dv));
+    struct op_array dq = gradient(e, s, "dq", OP_DIMS(s->b, s->tq, s->h * s->maps, s->d));
+    struct op_array dk = gradient(e, s, "dk", OP_DIMS(s->b, s->tk, s->hkv * s->maps, s->d));
+    struct op_array dv = gradient(e, s, "dv", OP_DIMS(s->b, s->tk, s->hkv, s->dv));
     struct op_expect xq = op_expect(e, "dq", dq.n), xk = op_expect(e, "dk", dk.n), xv = op_expect(e, "dv", dv.n);
     if (e->fresh) {
         e->exact->attn_bwd(&in.ref, do_.value, lse.value, dsum.value, xq.ref, xk.ref, xv.ref);
         e->naive->attn_bwd(&in.ref, do_.value, lse.value, dsum.value, xq.naive, xk.naive, xv.naive);
+        add_before(s, &dq, &xq);
+        add_before(s, &dk, &xk);
+        add_before(s, &dv, &xv);
     }
     struct dtx_attn_bwd_args args = {in.q.t,     in.k.t,     in.v.t,  in.lambda.t,  in.doc.t,
                                      s->q_first, s->k_first, s->maps, in.ref.scale, do_.t,
                                      lse.t,      dsum.t,     dq.t,    dk.t,         .dv = dv.t};
+    args.parts = s->parts;
     args.work = op_work(e, dtx_attn_bwd_work_bytes(e->queue, &args));
     op_ok(e, dtx_attn_bwd(e->queue, &args));
     op_compare(e, "dq", &dq, 3);
@@ -168,7 +188,9 @@ static const struct shape list[] = {
     {1, 20, 75, 2, 2, 16, 32, 2, .q_first = 55},                               /* prefill behind a cache */
     {1, 33, 40, 2, 2, 16, 32, 2, .q_first = 30, .k_first = 40, .parts = true}, /* a piece, partly above the diagonal */
     {1, 33, 40, 2, 2, 16, 16, 1, .q_first = 64, .k_first = 7, .parts = true},
-    {1, 8, 16, 2, 2, 8, 16, 2, .q_first = 0, .k_first = 100}, /* nothing visible at all */
+    {2, 70, 90, 4, 2, 16, 32, 2, .q_first = 128, .k_first = 60, .document = 37, .parts = true},
+    {1, 8, 16, 2, 2, 8, 16, 2, .q_first = 0, .k_first = 100, .parts = true}, /* all of it behind the queries */
+    {1, 8, 16, 2, 2, 8, 16, 2, .q_first = 0, .k_first = 100},                /* nothing visible at all */
     {2, 64, 100, 2, 1, 16, 32, 2, .q_first = 50, .k_first = 3, .document = 23},
     {1, 80, 80, 1, 1, 64, 128, 2, .q_first = 0},
     {1, 66, 66, 1, 1, 64, 64, 1, .q_first = 0},
@@ -200,23 +222,97 @@ static void backward(void **state)
             op_run(act, backward_case, &list[i]);
 }
 
+enum { T = 60, PIECES = 3 };
+static const int64_t cuts[PIECES + 1] = {0, 7, 33, T}; /* of the keys, uneven */
+
+/* One row of keys: piece p of k or v. */
+static struct op_array piece_of(struct op_env *e, const struct op_array *whole, int p)
+{
+    int64_t b = whole->t.dim[0], row = whole->t.dim[2] * whole->t.dim[3], n = cuts[p + 1] - cuts[p];
+    double *values = op_doubles(e, b * n * row);
+    for (int64_t i = 0; i < b; i++)
+        for (int64_t j = 0; j < n * row; j++)
+            values[i * n * row + j] = whole->value[(i * T + cuts[p]) * row + j];
+    return op_values(e, whole->t.dtype, values, OP_DIMS(b, n, whole->t.dim[2], whole->t.dim[3]));
+}
+
+/* Keys in three pieces, the last one first: parts merged and finished are the whole forward pass. Rows see nothing in
+ * some pieces, and some rows nothing at all. */
+static void merge_case(struct op_env *e, const void *data)
+{
+    const struct shape *s = data;
+    struct inputs in = make_inputs(e, s);
+    int64_t n = s->b * s->tq * s->h * s->dv, n_lse = s->b * s->maps * s->h * s->tq;
+    struct op_array part[2] = {op_output(e, e->master, OP_DIMS(s->b, s->tq, s->h, s->dv)),
+                               op_output(e, e->master, OP_DIMS(s->b, s->tq, s->h, s->dv))};
+    struct op_array into[2] = {op_output(e, e->master, OP_DIMS(s->b, s->tq, s->h, s->dv)),
+                               op_output(e, e->master, OP_DIMS(s->b, s->tq, s->h, s->dv))};
+    struct op_array o = op_output(e, e->act, OP_DIMS(s->b, s->tq, s->h, s->dv));
+    struct op_array o2 = op_output(e, e->act, OP_DIMS(s->b, s->tq, s->h, s->dv));
+    struct op_array part_lse = op_output(e, e->master, OP_DIMS(s->b, s->maps * s->h, s->tq));
+    struct op_array lse = op_output(e, e->master, OP_DIMS(s->b, s->maps * s->h, s->tq));
+    struct op_expect xo = op_expect(e, "o", n), xo2 = op_expect(e, "o2", n), xl = op_expect(e, "lse", n_lse);
+    if (e->fresh) {
+        double *o1 = op_doubles(e, n), *o1_naive = op_doubles(e, n);
+        e->exact->attn_fwd(&in.ref, o1, xo2.ref, xo.ref, xl.ref);
+        e->naive->attn_fwd(&in.ref, o1_naive, xo2.naive, xo.naive, xl.naive);
+    }
+    for (int p = PIECES - 1; p >= 0; p--) {
+        bool first = p == PIECES - 1;
+        struct op_array k = piece_of(e, &in.k, p), v = piece_of(e, &in.v, p);
+        struct dtx_attn_fwd_args args = {.q = in.q.t, .k = k.t, .v = v.t, .lambda = in.lambda.t, .doc_start = in.doc.t};
+        args.k_first = cuts[p];
+        args.maps = s->maps;
+        args.parts = true;
+        args.scale = in.ref.scale;
+        args.o = first ? into[0].t : part[0].t;
+        if (s->maps == 2)
+            args.o2 = first ? into[1].t : part[1].t;
+        args.lse = first ? lse.t : part_lse.t;
+        args.work = op_work(e, dtx_attn_fwd_work_bytes(e->queue, &args));
+        op_ok(e, dtx_attn_fwd(e->queue, &args));
+        struct dtx_attn_merge_args merge = {part[0].t, part[1].t, part_lse.t, into[0].t, into[1].t, lse.t, s->maps};
+        if (!first)
+            op_ok(e, dtx_attn_merge(e->queue, &merge));
+    }
+    struct dtx_attn_finish_args finish = {into[0].t, into[1].t, in.lambda.t, o.t, o2.t, s->maps};
+    op_ok(e, dtx_attn_finish(e->queue, &finish));
+    op_compare(e, "o", &o, 2);
+    op_compare(e, "lse", &lse, 2);
+    if (s->maps == 2)
+        op_compare(e, "o2", &o2, 2);
+}
+
+static const struct shape merges[] = {{2, T, T, 4, 2, 16, 32, 2, .q_first = 0},
+                                      {1, T, T, 2, 1, 6, 10, 2, .document = 9},
+                                      {2, T, T, 3, 3, 8, 8, 1, .document = 25},
+                                      {1, T, T, 1, 1, 16, 300, 2, .q_first = 0}};
+
+static void merge(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof merges / sizeof *merges; i++)
+        for (enum dtx_dtype act = DTX_F64; act <= DTX_BF16; act++)
+            op_run(act, merge_case, &merges[i]);
+}
+
 /* A NaN in one query makes its own outputs NaN and no other's; one in a key reaches every query that sees it. */
 static void nan_case(struct op_env *e, const void *data)
 {
     bool in_key = *(const bool *)data;
-    enum { T = 20, AT = 7, H = 2, D = 16, DV = 32 };
-    double *q = op_doubles(e, T * 2 * H * D), *k = op_doubles(e, T * 2 * H * D);
-    for (int i = 0; i < T * 2 * H * D; i++) {
+    enum { N = 20, AT = 7, H = 2, D = 16, DV = 32 };
+    double *q = op_doubles(e, N * 2 * H * D), *k = op_doubles(e, N * 2 * H * D);
+    for (int i = 0; i < N * 2 * H * D; i++) {
         q[i] = sin(i);
         k[i] = cos(i);
     }
     (in_key ? k : q)[AT * 2 * H * D] = NAN; /* map 1 of head 0 */
-    struct op_array qa = op_values(e, e->act, q, OP_DIMS(1, T, 2 * H, D)),
-                    ka = op_values(e, e->act, k, OP_DIMS(1, T, 2 * H, D));
-    struct op_array v = op_random(e, "v", e->act, 1, OP_DIMS(1, T, H, DV)),
+    struct op_array qa = op_values(e, e->act, q, OP_DIMS(1, N, 2 * H, D)),
+                    ka = op_values(e, e->act, k, OP_DIMS(1, N, 2 * H, D));
+    struct op_array v = op_random(e, "v", e->act, 1, OP_DIMS(1, N, H, DV)),
                     lambda = op_values(e, e->master, (double[]){0.3}, OP_DIMS(1));
-    struct op_array o = op_output(e, e->act, OP_DIMS(1, T, H, DV)), o2 = op_output(e, e->act, OP_DIMS(1, T, H, DV));
-    struct op_array lse = op_output(e, e->master, OP_DIMS(1, 2 * H, T));
+    struct op_array o = op_output(e, e->act, OP_DIMS(1, N, H, DV)), o2 = op_output(e, e->act, OP_DIMS(1, N, H, DV));
+    struct op_array lse = op_output(e, e->master, OP_DIMS(1, 2 * H, N));
     struct dtx_attn_fwd_args args = {
         .q = qa.t, .k = ka.t, .v = v.t, .lambda = lambda.t, .maps = 2, .scale = 0.25, .o = o.t};
     args.o2 = o2.t;
@@ -224,7 +320,7 @@ static void nan_case(struct op_env *e, const void *data)
     args.work = op_work(e, dtx_attn_fwd_work_bytes(e->queue, &args));
     op_ok(e, dtx_attn_fwd(e->queue, &args));
     op_read(e, &o);
-    for (int i = 0; i < T * H * DV; i++) {
+    for (int i = 0; i < N * H * DV; i++) {
         int row = i / DV / H, head = i / DV % H;
         bool hit = head == 0 && (in_key ? row >= AT : row == AT);
         if (!isnan(o.value[i]) == hit)
@@ -274,6 +370,6 @@ static void refusals(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(forward), cmocka_unit_test(dots), cmocka_unit_test(backward),
-                                       cmocka_unit_test(nans), cmocka_unit_test(refusals)};
+                                       cmocka_unit_test(merge),   cmocka_unit_test(nans), cmocka_unit_test(refusals)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

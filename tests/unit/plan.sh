@@ -30,10 +30,10 @@ math(EXPR n "${n} - 1")
 set(last 0)
 foreach(i RANGE ${n})
   string(JSON row GET "${text}" fit ${i})
-  foreach(key tp pp dp step_seconds mfu)
+  foreach(key tp pp dp cp step_seconds mfu)
     string(JSON ${key} GET "${row}" ${key})
   endforeach()
-  math(EXPR ranks "${tp} * ${pp} * ${dp}")
+  math(EXPR ranks "${tp} * ${pp} * ${dp} * ${cp}")
   if(NOT ranks EQUAL 8 OR step_seconds LESS last OR NOT step_seconds GREATER 0 OR NOT mfu GREATER 0.05 OR mfu GREATER 0.5)
     message("row ${i}: ${ranks} ranks, ${step_seconds} s after ${last} s, MFU ${mfu}")
   endif()
@@ -79,6 +79,25 @@ holds "$(value one.json fit 0 bubble) == 0" || fault "a bubble without a pipelin
 m=$(value pipe.json fit 0 micro_batches)
 bubble=$(value pipe.json fit 0 bubble)
 holds "($bubble - 3 / ($m + 3)) ^ 2 < 1e-18" || fault "bubble $bubble of $m micro-batches"
+
+# Context ranks: tried where sequences are long, with both exchanges; a ring needs less memory.
+"$DTX" plan --preset diff-3b --ranks 8 --json --all --top 100000 --parallel.pp 1 --parallel.tp 2 --parallel.cp 4 \
+    --train.length 65536 --train.batch 1 --train.recompute block --parallel.zero 1 --parallel.sequence true \
+    >context.json 2>err.txt
+[ "$(count context.json fit)" -eq 2 ] || fault "$(count context.json fit) ways to exchange keys"
+for i in 0 1; do
+    exchange=$(value context.json fit $i cp_exchange)
+    declare "bytes_$exchange=$(value context.json fit $i memory total)" "sent_$exchange=$(value context.json fit $i sent_bytes cp)"
+done
+holds "$bytes_ring < $bytes_gather" || fault "memory: ring $bytes_ring, gather $bytes_gather"
+# 3 of 4 parts: bf16 k and v of 16,384 rows over 2 tensor ranks in forward, again in recomputation and in backward, fp32
+# gradients; in the ring one step more.
+kv=$((16384 * 3072 * 2 / 2)) # elements on a rank
+holds "$sent_gather == 28 * (3 * 3 * 2 + 3 * 4) * $kv" || fault "gather sends $sent_gather"
+holds "$sent_ring == 28 * (3 * 3 * 2 + 4 * 4) * $kv" || fault "ring sends $sent_ring"
+"$DTX" plan --preset diff-3b --ranks 16 --json --top 1000 >context.json 2>err.txt || fault "exit code $?"
+grep -q '"cp": 2' context.json || fault "no context ranks for 4,096 tokens"
+! grep -q '"cp": 4' context.json || fault "context ranks whose chunks are short"
 
 # Too big: said with the cause; exit 78.
 "$DTX" plan --preset diff-13b --ranks 2 --machine h100 >big.txt 2>err.txt

@@ -2,7 +2,8 @@
 /*
  * The flat buffers of the table of weights, for every data rank of a made-up mesh: with ZeRO every element of a matrix
  * has exactly one rank, rows used in the master dtype are whole on all; buckets are no longer than asked, pieces equal
- * multiples of 1,024; masters and optimizer states take about 1/dp of the bytes.
+ * multiples of 1,024; masters and optimizer states take about 1/dp of the bytes. With ZeRO 2 gradients of whole layers
+ * share two slots in turn, and only pieces of their sums are kept.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -29,6 +30,7 @@ static void add_rows(struct dtx_params *p)
             row.ndim = 2;
             row.master_only = false;
             memcpy(row.shape, shapes[m], sizeof row.shape);
+            row.layer = l;
             assert_int_equal(dtx_params_add(p, &row, &index), DTX_OK);
         }
         snprintf(row.name, sizeof row.name, "layers.%d.gain", l);
@@ -39,7 +41,7 @@ static void add_rows(struct dtx_params *p)
     }
 }
 
-static void open_table(struct dtx_ctx *ctx, struct dtx_backend *backend, struct dtx_mesh *mesh, bool zero,
+static void open_table(struct dtx_ctx *ctx, struct dtx_backend *backend, struct dtx_mesh *mesh, int zero,
                        int64_t bucket_bytes, enum dtx_dtype act, struct dtx_params *p)
 {
     assert_int_equal(dtx_params_create(ctx, p), DTX_OK);
@@ -64,7 +66,8 @@ static void check_buckets(const struct dtx_params *p, int dp)
     }
     assert_int_equal(p->flat, flat);
     assert_int_equal(p->shard, shard);
-    assert_int_equal(p->flat_grad.dim[0], flat);
+    if (p->zero < 2)
+        assert_int_equal(p->flat_grad.dim[0], flat);
     assert_int_equal(p->flat_state[0].dim[0], shard);
 }
 
@@ -84,7 +87,10 @@ static void check_rows(const struct dtx_params *p, char *seen[MOST], char *flat_
             assert_int_equal(flat_seen[item->offset + k]++, 0);
         assert_int_equal(item->master.dim[0], item->part_count);
         char *grad = item->grad.data, *base = p->flat_grad.data;
-        assert_int_equal(grad - base, item->offset * (int64_t)dtx_dtype_bytes(p->flat_grad.dtype));
+        int64_t at = item->offset + b->grad - b->offset;
+        assert_int_equal(grad - base, at * (int64_t)dtx_dtype_bytes(p->flat_grad.dtype));
+        assert_true(at + item->count <= p->flat_grad.dim[0] && (b->streamed || p->zero == 2 || b->grad == b->offset));
+        assert_int_equal(item->reduced.dim[0], item->part_count);
     }
 }
 
@@ -98,14 +104,14 @@ static void each_element_once(void **state)
     dtx_ctx_init(&ctx);
     assert_int_equal(dtx_backend_open(&ctx, "cpu", 1, DTX_ISA_PLAIN, &backend), DTX_OK);
     for (int dp = 1; dp <= 5; dp++)
-        for (int k = 0; k < 12; k++) {
+        for (int k = 0; k < 24; k++) {
             char *seen[MOST];
             int n = 0;
             int64_t counts[MOST];
             for (int rank = 0; rank < dp; rank++) {
-                struct dtx_mesh mesh = {.size = {1, dp, 1}, .rank = {0, rank, 0}};
+                struct dtx_mesh mesh = {.size = {1, dp, 1, 1}, .rank = {0, rank, 0, 0}};
                 struct dtx_params p;
-                open_table(&ctx, backend, &mesh, true, bucket_bytes[k % 4], dtypes[k / 4], &p);
+                open_table(&ctx, backend, &mesh, k / 12 + 1, bucket_bytes[k % 4], dtypes[k / 4 % 3], &p);
                 assert_true(p.n <= MOST);
                 for (int i = 0; i < p.n && rank == 0; i++) {
                     seen[i] = calloc((size_t)p.item[i].count, 1);
@@ -135,11 +141,11 @@ static void bucket_lengths(void **state)
     struct dtx_ctx ctx;
     struct dtx_backend *backend;
     struct dtx_params p;
-    struct dtx_mesh mesh = {.size = {1, 2, 1}};
+    struct dtx_mesh mesh = {.size = {1, 2, 1, 1}};
     const int64_t most = 100000;
     dtx_ctx_init(&ctx);
     assert_int_equal(dtx_backend_open(&ctx, "cpu", 1, DTX_ISA_PLAIN, &backend), DTX_OK);
-    open_table(&ctx, backend, &mesh, true, most, DTX_BF16, &p);
+    open_table(&ctx, backend, &mesh, 1, most, DTX_BF16, &p);
     assert_true(p.n_buckets > 4);
     for (int i = 0; i < p.n_buckets; i++) {
         int64_t bytes = 0, rows = 0;
@@ -165,10 +171,10 @@ static void bytes_of_a_rank(void **state)
     for (int d = 0; d < 2; d++)
         for (int dp = 2; dp <= 8; dp++) {
             enum dtx_dtype act = d ? DTX_BF16 : DTX_F32;
-            struct dtx_mesh mesh = {.size = {1, dp, 1}, .rank = {0, dp - 1, 0}};
+            struct dtx_mesh mesh = {.size = {1, dp, 1, 1}, .rank = {0, dp - 1, 0, 0}};
             struct dtx_params cut, whole;
-            open_table(&ctx, backend, &mesh, true, 0, act, &cut);
-            open_table(&ctx, backend, &mesh, false, 0, act, &whole);
+            open_table(&ctx, backend, &mesh, 1, 0, act, &cut);
+            open_table(&ctx, backend, &mesh, 0, 0, act, &whole);
             struct dtx_params_bytes a = dtx_params_memory(&cut), b = dtx_params_memory(&whole);
             /* Gains are whole: a kilo-element for each of the layers; rounding up to pieces adds one more. */
             double small = 4096.0 * (LAYERS + 1);
@@ -185,9 +191,54 @@ static void bytes_of_a_rank(void **state)
     dtx_backend_close(backend);
 }
 
+/* The tests' layers without the second: its neighbours are of two chunks, which no streamed bucket joins. */
+static void streamed_buckets(void **state)
+{
+    (void)state;
+    struct dtx_ctx ctx;
+    struct dtx_backend *backend;
+    dtx_ctx_init(&ctx);
+    assert_int_equal(dtx_backend_open(&ctx, "cpu", 1, DTX_ISA_PLAIN, &backend), DTX_OK);
+    for (int gap = 0; gap < 2; gap++)
+        for (int layers = 1; layers <= 3; layers++) { /* as many as a bucket holds */
+            struct dtx_mesh mesh = {.size = {1, 2, 1}, .rank = {0, 1, 0}};
+            struct dtx_params p;
+            const int64_t layer_room = (20 + 7 + 9 + 9) * 1024; /* of the four matrices */
+            assert_int_equal(dtx_params_create(&ctx, &p), DTX_OK);
+            add_rows(&p);
+            for (int i = 0; i < p.n && gap; i++)
+                p.item[i].row.stage = p.item[i].row.layer == 1;
+            p.zero = 2;
+            p.bucket_bytes = layers * layer_room * 4;
+            assert_int_equal(dtx_params_allocate(&p, backend, &mesh, DTX_BF16), DTX_OK);
+            int streamed = 0, last = -1;
+            int64_t sum = 0;
+            for (int i = 0; i < p.n_buckets; i++) {
+                const struct dtx_bucket *b = &p.bucket[i];
+                if (!b->streamed)
+                    continue;
+                int from = p.item[b->first_row].row.layer, to = p.item[b->end_row - 1].row.layer;
+                assert_true(to - from < layers && (!gap || from > 0 || to == 0));
+                assert_int_equal(b->first_row % (MATRICES + 1), 0); /* whole layers */
+                assert_int_equal(b->end_row % (MATRICES + 1), MATRICES);
+                assert_int_not_equal(b->slot, last);
+                last = b->slot;
+                sum += b->own_count;
+                streamed++;
+            }
+            int held = gap ? LAYERS - 1 : LAYERS, alone = gap ? 1 : 0;
+            assert_int_equal(streamed, alone + (held - alone + layers - 1) / layers);
+            assert_int_equal(p.flat_sum.dim[0], sum);
+            int64_t slots = streamed > 1 ? 2 : 1, gains = held * 1024;
+            assert_true(p.flat_grad.dim[0] <= slots * (layers * layer_room + 2048) + gains);
+            dtx_params_free(&p);
+        }
+    dtx_backend_close(backend);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(each_element_once), cmocka_unit_test(bucket_lengths),
-                                       cmocka_unit_test(bytes_of_a_rank)};
+                                       cmocka_unit_test(bytes_of_a_rank), cmocka_unit_test(streamed_buckets)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

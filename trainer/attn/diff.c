@@ -151,7 +151,7 @@ static enum dtx_status forward(const struct dtx_layer *layer, struct dtx_tensor 
     args.o = by_head(&own[S_O], core);
     args.o2 = by_head(&own[S_O2], core);
     args.lse = per_map(&own[S_LSE], core);
-    DTX_TRY(env->ctx, dtx_attn_fwd(env->queue, &args));
+    DTX_TRY(env->ctx, dtx_attn_run(env, core, &args));
     return sub_norm(layer, own, core);
 }
 
@@ -190,7 +190,7 @@ static enum dtx_status backward(const struct dtx_layer *layer, struct dtx_tensor
     args.do_ = dots.do_;
     args.lse = per_map(&own[S_LSE], core);
     args.dsum = dots.dsum;
-    return dtx_attn_bwd(env->queue, &args);
+    return dtx_attn_run_backward(env, core, &args);
 }
 
 static size_t work_bytes(const struct dtx_layer *layer)
@@ -203,9 +203,8 @@ static size_t work_bytes(const struct dtx_layer *layer)
     f.lambda = b.lambda = master;
     f.o = f.o2 = b.do_ = by_head(&act, &core);
     f.lse = b.lse = b.dsum = per_map(&master, &core);
-    size_t most = dtx_attn_fwd_work_bytes(env->queue, &f), backward_bytes = dtx_attn_bwd_work_bytes(env->queue, &b);
+    size_t most = dtx_attn_run_work_bytes(env, &f, &b);
     size_t norm = dtx_norm_work_bytes(env, env->max_rows * core.q.dim[2] / 2, core.v.dim[3]);
-    most = backward_bytes > most ? backward_bytes : most;
     return norm > most ? norm : most;
 }
 

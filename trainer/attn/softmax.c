@@ -43,7 +43,7 @@ static enum dtx_status forward(const struct dtx_layer *layer, struct dtx_tensor 
     struct dtx_attn_fwd_args args = dtx_attn_forward_args(layer->env, core, 1);
     args.o = by_head(&core->y, core);
     args.lse = per_head(&own[S_LSE], core);
-    return dtx_attn_fwd(layer->env->queue, &args);
+    return dtx_attn_run(layer->env, core, &args);
 }
 
 static enum dtx_status backward(const struct dtx_layer *layer, struct dtx_tensor *own, const struct dtx_attn_core *core)
@@ -56,7 +56,7 @@ static enum dtx_status backward(const struct dtx_layer *layer, struct dtx_tensor
     args.do_ = dots.do_;
     args.lse = per_head(&own[S_LSE], core);
     args.dsum = dots.dsum;
-    return dtx_attn_bwd(env->queue, &args);
+    return dtx_attn_run_backward(env, core, &args);
 }
 
 static size_t work_bytes(const struct dtx_layer *layer)
@@ -67,9 +67,7 @@ static size_t work_bytes(const struct dtx_layer *layer)
     struct dtx_attn_bwd_args b = dtx_attn_backward_args(layer->env, &core, 1);
     f.o = b.do_ = by_head(&core.y, &core);
     f.lse = b.lse = b.dsum = per_head(&none, &core);
-    size_t forward_bytes = dtx_attn_fwd_work_bytes(layer->env->queue, &f);
-    size_t backward_bytes = dtx_attn_bwd_work_bytes(layer->env->queue, &b);
-    return forward_bytes > backward_bytes ? forward_bytes : backward_bytes;
+    return dtx_attn_run_work_bytes(layer->env, &f, &b);
 }
 
 const struct dtx_attn_variant dtx_attn_softmax = {"softmax",  1,       shape,    declare, saved,

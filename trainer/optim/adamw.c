@@ -17,7 +17,7 @@ static enum dtx_status update(struct dtx_queue *queue, const struct dtx_optim_co
     struct dtx_adamw_args args = {.master = item->master,
                                   .m = item->state[0],
                                   .v = item->state[1],
-                                  .grad = dtx_param_part(item, &item->grad),
+                                  .grad = item->reduced,
                                   .hyper = *hyper_values,
                                   .beta1 = config->beta1,
                                   .beta2 = config->beta2,

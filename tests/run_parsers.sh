@@ -1,0 +1,75 @@
+#!/usr/bin/env bash
+# Coverage-guided fuzzing of every parser (libFuzzer, address and undefined-behaviour sanitizers; needs clang):
+#   tests/run_parsers.sh [--seconds N] [--build FOLDER] [name…]   default 60 s each; names: the files of tests/parse
+# An input that crashes, hangs or breaks a promise stays in FOLDER/found (default build-parse) and is printed with the
+# command that repeats it. Inputs that reached new code stay in FOLDER/corpus and are where the next run begins.
+set -uo pipefail
+cd "$(dirname "$0")/.." || exit 1
+seconds=60 build=build-parse names=()
+while [ $# -gt 0 ]; do
+    case $1 in
+    --seconds) seconds=$2; shift 2 ;;
+    --build) build=$2; shift 2 ;;
+    -*) sed -n '2,5s/^# //p' "$0"; exit 78 ;;
+    *) names+=("$1"); shift ;;
+    esac
+done
+[ ${#names[@]} -gt 0 ] || for file in tests/parse/*.c; do names+=("$(basename "$file" .c)"); done
+mkdir -p "$build/object" "$build/found" || exit
+flags=(-std=c11 -D_GNU_SOURCE -O1 -g -I. -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=undefined
+    -ffunction-sections $(pkg-config --cflags libxxhash yaml-0.1 jansson libpcre2-8))
+libraries=($(pkg-config --libs libxxhash yaml-0.1 jansson libpcre2-8) -lm -lpthread)
+sources=(kernels/base/*.c $(ls data/*.c | grep -vE '_cmd\.c$|loader|stream') checkpoints/{manifest,disk,layout}.c)
+
+# Objects again where the source or any header is newer.
+headers=$(find kernels data checkpoints parallel tests/parse -name '*.h' -printf '%T@\n' | sort -n | tail -n 1)
+for source in "${sources[@]}"; do
+    object=$build/object/${source//\//_}.o
+    awk -v object="$(stat -c %.Y "$object" 2>/dev/null || echo 0)" -v header="$headers" \
+        -v source="$(stat -c %.Y "$source")" 'BEGIN { exit object > header && object > source }' &&
+        printf '%s\0%s\0' "$object" "$source"
+done | xargs -0 -r -n 2 -P 2 clang "${flags[@]}" -c -o || exit
+
+# What a run begins with.
+seeds() {
+    local folder=$1 golden=tests/golden
+    case $2 in
+    options)
+        printf 'a: {whole: 7, real: 1e-3, truth: no}\nb.text: "x y"\nb:\n  choice: zed\nsingle: ~\n' >"$folder/all"
+        cp launch/presets/laptop.yaml "$folder" ;;
+    tokenizer)
+        head -n 40 $golden/tokenizer/gpt2_vocab.bpe >"$folder/bpe"
+        printf 'aab aaab\n' >"$build/text"
+        [ ! -x "${DTX:-build/dtx}" ] || "${DTX:-build/dtx}" tokenizer train --vocab 258 --out "$folder/json" "$build/text" \
+            >/dev/null 2>&1 ;;
+    tokenfile)
+        for file in $golden/formats/*.idx; do
+            half=$(($(stat -c %s "${file%.idx}.bin") / 2))
+            { printf '%b' "\\x$(printf %02x $half)"; cat "$file"; } >"$folder/$(basename "$file")"
+        done ;;
+    manifest) printf 'dtx checkpoint 1\nsequence 3\nstep 20\nfile checkpoint.h5 10 0123456789abcdef\n' >"$folder/one" ;;
+    esac
+}
+
+failed=0
+for name in "${names[@]}"; do
+    [ -e "tests/parse/$name.c" ] || { echo "parsers: there is no tests/parse/$name.c"; exit 78; }
+    clang "${flags[@]}" -fsanitize=fuzzer -Wl,--gc-sections -o "$build/$name" "tests/parse/$name.c" \
+        "$build"/object/*.o "${libraries[@]}" || exit
+    folder=$(mktemp -d) corpus=$build/corpus/$name
+    mkdir -p "$corpus" "$folder/seeds"
+    seeds "$folder/seeds" "$name"
+    PARSE_FOLDER=$folder "$build/$name" -max_total_time="$seconds" -max_len=65536 -timeout=5 -rss_limit_mb=2048 \
+        -artifact_prefix="$build/found/$name-" -print_final_stats=1 "$corpus" "$folder/seeds" \
+        >"$build/$name.log" 2>&1 </dev/null
+    status=$?
+    rm -rf "$folder"
+    echo "parsers: $name: $(sed -nE 's/^stat::number_of_executed_units: *//p' "$build/$name.log") inputs, coverage $(sed -nE \
+        's/^#.* cov: ([0-9]+) .*/\1/p' "$build/$name.log" | tail -n 1), exit code $status"
+    [ $status -eq 0 ] && continue
+    failed=1
+    grep -vE '^#|^INFO' "$build/$name.log" | tail -n 60
+    found=$(sed -nE 's/.*Test unit written to (.*)/\1/p' "$build/$name.log" | tail -n 1)
+    echo "parsers: again: mkdir -p /tmp/parse && PARSE_FOLDER=/tmp/parse $build/$name $found"
+done
+exit $failed
