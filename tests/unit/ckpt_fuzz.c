@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -183,7 +184,7 @@ static int in_child(struct fuzz *f, uint64_t from, uint64_t n)
     fflush(NULL);
     pid_t pid = fork();
     if (pid == 0) {
-        alarm(60);
+        setrlimit(RLIMIT_CPU, &(struct rlimit){60, 60});
         for (uint64_t i = from; i < from + n; i++)
             if (!try_case(f, i))
                 exit(1);
@@ -234,6 +235,8 @@ int main(int argc, char **argv)
                    (unsigned long long)i);
             break;
         }
+    if (code != 0)
+        printf("a batch ends with %d\n", code);
     printf("%llu cases from %llu on\n", (unsigned long long)(at - first), (unsigned long long)first);
     dtx_comm_free(f.self);
     dtx_ckpt_index_free(&f.good);
