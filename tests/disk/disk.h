@@ -27,7 +27,18 @@ enum disk_kind {
     DISK_KINDS
 };
 
-enum disk_op { OP_OPEN, OP_WRITE, OP_TRUNCATE, OP_SYNC, OP_RENAME, OP_EXCHANGE, OP_LINK, OP_UNLINK, OP_MKDIR, OP_MARK };
+enum disk_call {
+    CALL_OPEN,
+    CALL_WRITE,
+    CALL_TRUNCATE,
+    CALL_SYNC,
+    CALL_RENAME,
+    CALL_EXCHANGE,
+    CALL_LINK,
+    CALL_UNLINK,
+    CALL_MKDIR,
+    CALL_MARK
+};
 
 struct disk_control {
     char folder[512]; /* absolute; empty: nothing is watched */
@@ -40,9 +51,9 @@ struct disk_control {
 
 /* One line of the record; path, other path (of renames) and data follow it, without zeros at their ends. */
 struct disk_record {
-    int32_t op, process;        /* process: number of the rank */
+    int32_t call, process;      /* process: number of the rank */
     uint64_t inode;             /* of the file or folder; renames and unlinks: 0 */
-    int64_t offset, data_bytes; /* OP_TRUNCATE: offset is the new size */
+    int64_t offset, data_bytes; /* CALL_TRUNCATE: offset is the new size */
     int32_t path_bytes, other_bytes;
 };
 

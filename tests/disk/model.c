@@ -202,16 +202,16 @@ static void sync_folder(struct model *m, int folder)
 static bool apply_names(struct model *m, const struct disk_record *r, const char *path, const char *other)
 {
     int node = node_at(m, path), second;
-    switch (r->op) {
-    case OP_OPEN:
-    case OP_MKDIR:
-        return rename_to(m, path, add_node(m, r->inode, r->op == OP_MKDIR));
-    case OP_RENAME:
+    switch (r->call) {
+    case CALL_OPEN:
+    case CALL_MKDIR:
+        return rename_to(m, path, add_node(m, r->inode, r->call == CALL_MKDIR));
+    case CALL_RENAME:
         return node != NONE && rename_to(m, path, NONE) && rename_to(m, other, node);
-    case OP_EXCHANGE:
+    case CALL_EXCHANGE:
         second = node_at(m, other);
         return node != NONE && second != NONE && rename_to(m, path, second) && rename_to(m, other, node);
-    case OP_LINK:
+    case CALL_LINK:
         return node != NONE && rename_to(m, other, node);
     default:
         return node != NONE && rename_to(m, path, NONE);
@@ -223,21 +223,21 @@ bool model_apply(struct model *m, const struct disk_record *r, const char *path,
     int at = node_of(m, r->inode);
     struct node *node = &m->nodes[at];
     m->operation++;
-    switch (r->op) {
-    case OP_MARK:
+    switch (r->call) {
+    case CALL_MARK:
         return true;
-    case OP_WRITE:
+    case CALL_WRITE:
         if (node->folder)
             return false;
         resize(&node->now, dtx_max64(node->now.n, r->offset + r->data_bytes));
         memcpy(node->now.data + r->offset, data, (size_t)r->data_bytes);
         return true;
-    case OP_TRUNCATE:
+    case CALL_TRUNCATE:
         if (node->folder)
             return false;
         resize(&node->now, r->offset);
         return true;
-    case OP_SYNC:
+    case CALL_SYNC:
         if (node->folder)
             sync_folder(m, at);
         else

@@ -189,12 +189,12 @@ static uint64_t inode_at(const char *path)
     return syscall(SYS_newfstatat, AT_FDCWD, path, &s, AT_SYMLINK_NOFOLLOW) == 0 ? (uint64_t)s.st_ino : 0;
 }
 
-static void record(enum disk_op op, uint64_t inode, int64_t offset, const char *path, const char *other,
+static void record(enum disk_call call, uint64_t inode, int64_t offset, const char *path, const char *other,
                    const void *data, size_t bytes)
 {
     if (disk.control.log < 0)
         return;
-    struct disk_record r = {.op = op,
+    struct disk_record r = {.call = call,
                             .process = disk.rank,
                             .inode = inode,
                             .offset = offset,
@@ -212,7 +212,7 @@ static void record(enum disk_op op, uint64_t inode, int64_t offset, const char *
 void disk_mark(const char *text)
 {
     enter();
-    record(OP_MARK, 0, 0, text, "", NULL, 0);
+    record(CALL_MARK, 0, 0, text, "", NULL, 0);
     leave(0);
 }
 
@@ -231,9 +231,9 @@ static int open_it(int folder, const char *path, int flags, mode_t mode)
     if (fd >= 0 && fd < FILES)
         disk.watched[fd] = true;
     if (fd >= 0 && (flags & O_CREAT) && !old)
-        record(OP_OPEN, inode_of(fd), 0, whole, "", NULL, 0);
+        record(CALL_OPEN, inode_of(fd), 0, whole, "", NULL, 0);
     else if (fd >= 0 && (flags & O_TRUNC))
-        record(OP_TRUNCATE, old, 0, "", "", NULL, 0);
+        record(CALL_TRUNCATE, old, 0, "", "", NULL, 0);
     return (int)leave(fd);
 }
 
@@ -294,7 +294,7 @@ static ssize_t write_it(int fd, const void *data, size_t bytes, off_t offset)
     if (kind == DISK_DIE)
         syscall(SYS_kill, getpid(), SIGKILL);
     if (n > 0)
-        record(OP_WRITE, inode_of(fd), at, "", "", data, (size_t)n);
+        record(CALL_WRITE, inode_of(fd), at, "", "", data, (size_t)n);
     return leave(n);
 }
 
@@ -351,7 +351,7 @@ EXPORT int ftruncate(int fd, off_t length)
         return (int)leave(-1);
     int result = (int)syscall(SYS_ftruncate, fd, length);
     if (result == 0)
-        record(OP_TRUNCATE, inode_of(fd), length, "", "", NULL, 0);
+        record(CALL_TRUNCATE, inode_of(fd), length, "", "", NULL, 0);
     return (int)leave(result);
 }
 
@@ -366,7 +366,7 @@ EXPORT int fallocate(int fd, int mode, off_t offset, off_t length)
     int result = (int)syscall(SYS_fallocate, fd, mode, offset, length);
     struct stat s;
     if (result == 0 && syscall(SYS_fstat, fd, &s) == 0)
-        record(OP_TRUNCATE, (uint64_t)s.st_ino, s.st_size, "", "", NULL, 0);
+        record(CALL_TRUNCATE, (uint64_t)s.st_ino, s.st_size, "", "", NULL, 0);
     return (int)leave(result);
 }
 
@@ -381,7 +381,7 @@ static int sync_it(int fd)
     enter();
     if (meet(CHANGES) != DISK_NONE)
         return (int)leave(-1);
-    record(OP_SYNC, inode_of(fd), 0, "", "", NULL, 0);
+    record(CALL_SYNC, inode_of(fd), 0, "", "", NULL, 0);
     return (int)leave(0);
 }
 
@@ -411,7 +411,7 @@ static int rename_it(const char *from, const char *to, unsigned flags)
     }
     int result = (int)syscall(SYS_renameat2, AT_FDCWD, from, AT_FDCWD, to, flags);
     if (result == 0)
-        record(flags ? OP_EXCHANGE : OP_RENAME, 0, 0, whole_from, whole_to, NULL, 0);
+        record(flags ? CALL_EXCHANGE : CALL_RENAME, 0, 0, whole_from, whole_to, NULL, 0);
     return (int)leave(result);
 }
 
@@ -446,7 +446,7 @@ EXPORT int link(const char *from, const char *to)
         return (int)leave(-1);
     int result = (int)syscall(SYS_linkat, AT_FDCWD, from, AT_FDCWD, to, 0);
     if (result == 0)
-        record(OP_LINK, inode_at(whole_to), 0, whole_from, whole_to, NULL, 0);
+        record(CALL_LINK, inode_at(whole_to), 0, whole_from, whole_to, NULL, 0);
     return (int)leave(result);
 }
 
@@ -461,7 +461,7 @@ static int unlink_it(const char *path, int flags)
         return (int)leave(-1);
     int result = (int)syscall(SYS_unlinkat, AT_FDCWD, path, flags);
     if (result == 0)
-        record(OP_UNLINK, 0, 0, whole, "", NULL, 0);
+        record(CALL_UNLINK, 0, 0, whole, "", NULL, 0);
     return (int)leave(result);
 }
 
@@ -492,7 +492,7 @@ EXPORT int mkdir(const char *path, mode_t mode)
         return (int)leave(-1);
     int result = (int)syscall(SYS_mkdirat, AT_FDCWD, path, mode);
     if (result == 0)
-        record(OP_MKDIR, inode_at(whole), 0, whole, "", NULL, 0);
+        record(CALL_MKDIR, inode_at(whole), 0, whole, "", NULL, 0);
     return (int)leave(result);
 }
 

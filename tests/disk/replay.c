@@ -134,7 +134,7 @@ static bool read_text(FILE *file, int32_t bytes, char out[TEXT])
 }
 
 /* One record after another; false at the first that is wrong or leaves a bad state. */
-static bool read_all(struct replay *r, FILE *file, int64_t counts[OP_MARK + 1], int *processes)
+static bool read_all(struct replay *r, FILE *file, int64_t counts[CALL_MARK + 1], int *processes)
 {
     struct disk_record record;
     char path[TEXT], other[TEXT];
@@ -142,19 +142,19 @@ static bool read_all(struct replay *r, FILE *file, int64_t counts[OP_MARK + 1], 
         char *data = malloc((size_t)record.data_bytes + 1);
         bool good = read_text(file, record.path_bytes, path) && read_text(file, record.other_bytes, other) && data &&
                     fread(data, 1, (size_t)record.data_bytes, file) == (size_t)record.data_bytes;
-        if (record.op == OP_MARK && strncmp(path, "folder ", 7) == 0)
+        if (record.call == CALL_MARK && strncmp(path, "folder ", 7) == 0)
             r->model = model_make(path + 7);
-        else if (record.op == OP_MARK)
+        else if (record.call == CALL_MARK)
             sscanf(path, "begin %ld", &r->begun), sscanf(path, "saved %ld", &r->saved);
         good = good && r->model && (model_apply(r->model, &record, path, other, data) || r->run);
         free(data);
         if (!good) {
-            printf("operation %lld of the record does not fit: %d %s %s\n", (long long)r->operations, record.op, path,
+            printf("operation %lld of the record does not fit: %d %s %s\n", (long long)r->operations, record.call, path,
                    other);
             return false;
         }
-        r->operations += record.op != OP_MARK;
-        counts[record.op]++;
+        r->operations += record.call != CALL_MARK;
+        counts[record.call]++;
         *processes = record.process >= *processes ? record.process + 1 : *processes;
         if (!try_ways(r))
             return false;
@@ -164,7 +164,7 @@ static bool read_all(struct replay *r, FILE *file, int64_t counts[OP_MARK + 1], 
 
 static int replay_record(struct replay *r, const char *path, const char *below, int64_t last)
 {
-    int64_t counts[OP_MARK + 1] = {0};
+    int64_t counts[CALL_MARK + 1] = {0};
     int processes = 0;
     char temporary[256];
     FILE *file = fopen(path, "rb");
@@ -185,10 +185,11 @@ static int replay_record(struct replay *r, const char *path, const char *below, 
     printf("%lld operations of %d processes (%lld opened, %lld writes, %lld sizes, %lld syncs, %lld renames, %lld "
            "removed, "
            "%lld folders): %lld states after a crash, %lld of them different%s\n",
-           (long long)r->operations, processes, (long long)counts[OP_OPEN], (long long)counts[OP_WRITE],
-           (long long)counts[OP_TRUNCATE], (long long)counts[OP_SYNC],
-           (long long)(counts[OP_RENAME] + counts[OP_EXCHANGE]), (long long)counts[OP_UNLINK],
-           (long long)counts[OP_MKDIR], (long long)r->states, (long long)r->different, good ? ": every one loads" : "");
+           (long long)r->operations, processes, (long long)counts[CALL_OPEN], (long long)counts[CALL_WRITE],
+           (long long)counts[CALL_TRUNCATE], (long long)counts[CALL_SYNC],
+           (long long)(counts[CALL_RENAME] + counts[CALL_EXCHANGE]), (long long)counts[CALL_UNLINK],
+           (long long)counts[CALL_MKDIR], (long long)r->states, (long long)r->different,
+           good ? ": every one loads" : "");
     if (r->model)
         model_free(r->model);
     ckpt_temp_remove(temporary);
