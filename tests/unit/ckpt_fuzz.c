@@ -227,11 +227,13 @@ int main(int argc, char **argv)
         return 1;
     }
     int code = 0;
-    for (; code == 0 && dtx_clock_now() - start < seconds; at += BATCH)
+    do {
         code = in_child(&f, at, BATCH);
+        at += BATCH;
+    } while (code == 0 && dtx_clock_now() - start < seconds);
     for (uint64_t i = at - BATCH; code != 0 && i < at; i++)
         if (in_child(&f, i, 1) != 0) {
-            printf("case %llu ends with %d; again: ckpt_fuzz 0.001 %llu\n", (unsigned long long)i, code,
+            printf("case %llu ends with %d; again: ckpt_fuzz 0 %llu\n", (unsigned long long)i, code,
                    (unsigned long long)i);
             break;
         }
