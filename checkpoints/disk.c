@@ -35,7 +35,7 @@ enum dtx_status dtx_disk_join(struct dtx_ctx *ctx, const char *dir, const char *
 bool dtx_disk_exists(const char *path)
 {
     struct stat s;
-    return stat(path, &s) == 0;
+    return stat(path, &s) == 0 || (errno != ENOENT && errno != ENOTDIR);
 }
 
 bool dtx_disk_is_folder(const char *path)
@@ -48,7 +48,7 @@ enum dtx_status dtx_disk_size(struct dtx_ctx *ctx, const char *path, int64_t *by
 {
     struct stat s;
     if (stat(path, &s) != 0)
-        return os_error(ctx, "find", path);
+        return os_error(ctx, "look at", path);
     *bytes = s.st_size;
     return DTX_OK;
 }
@@ -68,13 +68,18 @@ void dtx_disk_parent(const char *path, char out[DTX_DISK_PATH])
         *slash = '\0';
 }
 
-enum dtx_status dtx_disk_make_folder(struct dtx_ctx *ctx, const char *path)
+enum dtx_status dtx_disk_sync_name(struct dtx_ctx *ctx, const char *path)
 {
     char parent[DTX_DISK_PATH];
-    if (mkdir(path, 0777) != 0)
-        return os_error(ctx, "make folder", path);
     dtx_disk_parent(path, parent);
     return dtx_disk_sync(ctx, parent);
+}
+
+enum dtx_status dtx_disk_make_folder(struct dtx_ctx *ctx, const char *path)
+{
+    if (mkdir(path, 0777) != 0)
+        return os_error(ctx, "make folder", path);
+    return dtx_disk_sync_name(ctx, path);
 }
 
 enum dtx_status dtx_disk_make_folders(struct dtx_ctx *ctx, const char *path)
@@ -102,7 +107,7 @@ enum dtx_status dtx_disk_empty_folder(struct dtx_ctx *ctx, const char *path)
         return os_error(ctx, "open folder", path);
     struct dirent *entry;
     enum dtx_status status = DTX_OK;
-    while (status == DTX_OK && (entry = readdir(folder))) {
+    while (status == DTX_OK && (entry = readdir(folder))) { /* what a failure leaves here rmdir reports */
         char file[DTX_DISK_PATH];
         if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0)
             continue;
@@ -221,7 +226,7 @@ enum dtx_status dtx_disk_write_at(struct dtx_ctx *ctx, int fd, const char *path,
             errno = ENOSPC;
         if (n <= 0)
             return os_error(ctx, "write", path);
-        done += n;
+        done += DTX_MUTANT(ckpt_short_write_taken) ? bytes : n;
     }
     return DTX_OK;
 }

@@ -11,8 +11,9 @@ enum { DTX_DISK_PATH = 4096 };
 
 /* out = dir/name; DTX_E_CONFIG when it is too long. */
 enum dtx_status dtx_disk_join(struct dtx_ctx *ctx, const char *dir, const char *name, char out[DTX_DISK_PATH]);
+/* False: it is certainly not there. (What cannot be looked at exists; whoever opens it learns why.) */
 bool dtx_disk_exists(const char *path);
-bool dtx_disk_is_folder(const char *path);
+bool dtx_disk_is_folder(const char *path); /* true: it certainly is */
 enum dtx_status dtx_disk_size(struct dtx_ctx *ctx, const char *path, int64_t *bytes);
 /* The folder and its missing parents; each new entry is synced into its parent. */
 enum dtx_status dtx_disk_make_folders(struct dtx_ctx *ctx, const char *path);
@@ -28,6 +29,8 @@ enum dtx_status dtx_disk_rename(struct dtx_ctx *ctx, const char *from, const cha
 enum dtx_status dtx_disk_swap(struct dtx_ctx *ctx, const char *from, const char *to, const char *aside);
 /* fsync of a file or of a folder's entries. */
 enum dtx_status dtx_disk_sync(struct dtx_ctx *ctx, const char *path);
+/* fsync of the folder in which the path's last name stands. */
+enum dtx_status dtx_disk_sync_name(struct dtx_ctx *ctx, const char *path);
 
 enum dtx_status dtx_disk_open_read(struct dtx_ctx *ctx, const char *path, int *fd);
 /* Exactly `bytes` bytes; an early end is DTX_E_FORMAT. */

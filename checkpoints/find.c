@@ -7,6 +7,7 @@
 #include "checkpoints/index.h"
 #include "checkpoints/retain.h"
 #include "kernels/base/mem.h"
+#include "kernels/base/mutant.h"
 
 /* Is it one checkpoint's folder (whole or not), rather than a folder of them? */
 static bool looks_like_checkpoint(struct dtx_ctx *ctx, const char *folder)
@@ -32,6 +33,8 @@ static enum dtx_status resolve(struct dtx_ctx *ctx, const char *dir, const char 
         return dtx_fail(ctx, DTX_E_CONFIG, "there is no checkpoint: %s does not exist", latest ? out : what);
     if (strlen(out) > tail && strcmp(out + strlen(out) - tail, "/" DTX_CKPT_INDEX) == 0)
         out[strlen(out) - tail] = '\0'; /* the index file stands for its folder */
+    int64_t unused;
+    DTX_TRY(ctx, dtx_disk_size(ctx, out, &unused)); /* what cannot be looked at is no file yet */
     if (!dtx_disk_is_folder(out))
         return dtx_fail(ctx, DTX_E_CONFIG, "%s is a file; a checkpoint is a folder with %s in it", out, DTX_CKPT_INDEX);
     *single = looks_like_checkpoint(ctx, out);
@@ -48,6 +51,16 @@ static enum dtx_status try_folder(struct dtx_ctx *ctx, struct dtx_comm *world, c
     return status;
 }
 
+/* Root: those behind `found` in the list that are damaged and, as far as one can tell, newer. */
+static void warn_passed_over(struct dtx_ctx *ctx, const char *base, const struct dtx_ckpt_place *places, int n,
+                             int found)
+{
+    for (int i = found + 1; i < n; i++)
+        if (places[i].status != DTX_OK && !DTX_MUTANT(ckpt_passed_over_silently) &&
+            (places[i].sequence > places[found].sequence || places[i].step > places[found].step))
+            dtx_log(ctx, DTX_LOG_WARN, "checkpoint %s/%s is passed over: %s", base, places[i].name, places[i].why);
+}
+
 /* All ranks try the candidates in turn; root knows the list. */
 static enum dtx_status try_places(struct dtx_ctx *ctx, struct dtx_comm *world, const char *base,
                                   const struct dtx_ckpt_place *places, int n, char found[DTX_DISK_PATH])
@@ -59,6 +72,8 @@ static enum dtx_status try_places(struct dtx_ctx *ctx, struct dtx_comm *world, c
         DTX_TRY(ctx, dtx_comm_agree(world, status));
         DTX_TRY(ctx, dtx_comm_broadcast_bytes(world, found, DTX_DISK_PATH, 0));
         last = try_folder(ctx, world, found);
+        if (last == DTX_OK && world->rank == 0)
+            warn_passed_over(ctx, base, places, n, i);
         if (last == DTX_OK)
             return DTX_OK;
         if (last == DTX_E_UNSUPPORTED)

@@ -9,6 +9,7 @@
 #include "checkpoints/shard_file.h"
 #include "kernels/base/hash.h"
 #include "kernels/base/mem.h"
+#include "kernels/base/mutant.h"
 
 static herr_t insert_text(hid_t row, const char *name, size_t offset, size_t bytes)
 {
@@ -75,6 +76,20 @@ static enum dtx_status read_meta(struct dtx_ctx *ctx, hid_t file, const char *pa
     return dtx_h5_read_text(ctx, file, path, "/config", &meta->config);
 }
 
+/* Every box lies in its shard: what is allocated and read later stays below the sizes of the files. */
+static enum dtx_status check_places(struct dtx_ctx *ctx, const char *path, const struct dtx_ckpt_index *index)
+{
+    for (int64_t i = 0; i < index->n && !DTX_MUTANT(ckpt_box_place_unchecked); i++) {
+        const struct dtx_ckpt_entry *e = &index->entries[i];
+        const struct dtx_ckpt_file *shard = &index->manifest.files[1 + e->shard];
+        if (e->offset > shard->bytes - e->bytes)
+            return dtx_fail(ctx, DTX_E_FORMAT, "%s: a box of %s should lie at bytes %lld to %lld of %s, which has %lld",
+                            path, e->name, (long long)e->offset, (long long)(e->offset + e->bytes - 1), shard->name,
+                            (long long)shard->bytes);
+    }
+    return DTX_OK;
+}
+
 static enum dtx_status read_table(struct dtx_ctx *ctx, hid_t file, const char *path, struct dtx_ckpt_index *out)
 {
     enum dtx_status status = DTX_OK;
@@ -108,7 +123,8 @@ done:
     for (int64_t i = 0; i < n; i++)
         out->entries[i].name[DTX_CKPT_NAME - 1] = '\0';
     dtx_ckpt_sort(out->entries, n);
-    return dtx_ckpt_check_table(ctx, path, out->entries, n, out->manifest.n_files - 1);
+    DTX_TRY(ctx, dtx_ckpt_check_table(ctx, path, out->entries, n, out->manifest.n_files - 1));
+    return check_places(ctx, path, out);
 }
 
 static enum dtx_status read_image(struct dtx_ctx *ctx, const char *path, const char *data, int64_t bytes,

@@ -58,6 +58,8 @@ static enum dtx_status parse(struct dtx_ctx *ctx, const char *path, char *text, 
     snprintf(own, sizeof own, "end %016" PRIx64 "\n", dtx_hash(text, (size_t)(end - text), 0));
     if (strcmp(end, own) != 0)
         return dtx_fail(ctx, DTX_E_FORMAT, "%s is damaged: its checksum differs", path);
+    if (sequence < 1 || sequence > DTX_CKPT_SEQUENCE_MAX || step < 0)
+        return dtx_fail(ctx, DTX_E_FORMAT, "%s: sequence %lld and step %lld make no sense", path, sequence, step);
     out->sequence = sequence;
     out->step = step;
     out->n_files = 0;

@@ -10,6 +10,8 @@
 #define DTX_CKPT_INDEX    "checkpoint.h5"
 #define DTX_CKPT_MANIFEST "COMPLETE"
 
+#define DTX_CKPT_SEQUENCE_MAX (INT64_MAX / 2)
+
 struct dtx_ckpt_file {
     char name[32];
     int64_t bytes;

@@ -38,8 +38,13 @@ static enum dtx_status each_entry(struct dtx_ctx *ctx, const char *dir,
         return dtx_fail(ctx, dtx_status_of_path(errno), "cannot open folder %s: %s", dir, strerror(errno));
     struct dirent *entry;
     enum dtx_status status = DTX_OK;
-    while (status == DTX_OK && (entry = readdir(folder)))
+    errno = 0;
+    while (status == DTX_OK && (entry = readdir(folder))) {
         status = visit(ctx, self, entry->d_name);
+        errno = 0;
+    }
+    if (status == DTX_OK && errno != 0)
+        status = dtx_fail(ctx, DTX_E_IO, "cannot read folder %s: %s", dir, strerror(errno));
     closedir(folder);
     return status;
 }
@@ -60,7 +65,7 @@ static enum dtx_status add_place(struct dtx_ctx *ctx, void *self, const char *na
             return DTX_OK;
         dtx_ckpt_folder_name("", step, final);
         DTX_TRY(ctx, dtx_disk_join(ctx, list->dir, final, path));
-        if (dtx_disk_exists(path))
+        if (dtx_disk_is_folder(path))
             return DTX_OK;
     }
     if (list->n == list->room) {
@@ -79,8 +84,9 @@ static enum dtx_status add_place(struct dtx_ctx *ctx, void *self, const char *na
     place->step = step;
     struct dtx_ctx probe; /* a fault of one checkpoint is a finding, not a failure */
     dtx_ctx_init_child(&probe, ctx);
+    manifest.sequence = -1;
     place->status = dtx_ckpt_manifest_read(&probe, path, &manifest);
-    place->sequence = place->status == DTX_OK ? manifest.sequence : -1;
+    place->sequence = manifest.sequence;
     snprintf(place->why, sizeof place->why, "%.500s", probe.error.text);
     list->n++;
     return DTX_OK;
@@ -92,7 +98,9 @@ static int newest_first(const void *a, const void *b)
     bool x_newer = x->status == DTX_E_UNSUPPORTED, y_newer = y->status == DTX_E_UNSUPPORTED;
     if (x_newer != y_newer)
         return x_newer ? -1 : 1;
-    if (x->sequence != y->sequence && !DTX_MUTANT(ckpt_order_by_step))
+    if ((x->status == DTX_OK) != (y->status == DTX_OK))
+        return x->status == DTX_OK ? -1 : 1;
+    if (x->status == DTX_OK && x->sequence != y->sequence && !DTX_MUTANT(ckpt_order_by_step))
         return x->sequence < y->sequence ? 1 : -1;
     return (x->step < y->step) - (x->step > y->step);
 }
@@ -112,6 +120,17 @@ enum dtx_status dtx_ckpt_list(struct dtx_ctx *ctx, const char *dir, struct dtx_c
     return DTX_OK;
 }
 
+int64_t dtx_ckpt_next_sequence(const struct dtx_ckpt_place *places, int n)
+{
+    int64_t next = 1, gap = 0;
+    for (int i = 0; i < n; i++) {
+        next = dtx_max64(next, places[i].sequence + 1);
+        if (places[i].status == DTX_E_IO && places[i].sequence < 0 && !DTX_MUTANT(ckpt_unreadable_forgotten))
+            gap = 1 << 20;
+    }
+    return next + gap;
+}
+
 static enum dtx_status tidy_entry(struct dtx_ctx *ctx, void *self, const char *name)
 {
     int64_t step;
@@ -122,6 +141,8 @@ static enum dtx_status tidy_entry(struct dtx_ctx *ctx, void *self, const char *n
         DTX_TRY(ctx, dtx_disk_join(ctx, self, final_name, final));
         if (!dtx_disk_exists(final))
             return dtx_disk_rename(ctx, path, final);
+        int64_t unused; /* the old one goes only when its successor is certainly there */
+        DTX_TRY(ctx, dtx_disk_size(ctx, final, &unused));
         return dtx_disk_remove_folder(ctx, path);
     }
     if (parse_name(name, ".new-", &step) || parse_name(name, ".gone-", &step))

@@ -11,7 +11,7 @@
 struct dtx_ckpt_place {
     char name[48]; /* of the folder */
     int64_t step;
-    int64_t sequence;       /* from the manifest; -1 when incomplete */
+    int64_t sequence;       /* from the manifest; -1 when that cannot be read */
     enum dtx_status status; /* of reading the manifest and finding the files */
     char why[512];          /* what is wrong with it */
 };
@@ -21,6 +21,8 @@ void dtx_ckpt_folder_name(const char *prefix, int64_t step, char out[48]);
 /* All checkpoints of a folder, complete ones first, newest (greatest sequence) first; then incomplete ones by step,
  * from the highest. A folder that is being replaced counts where its successor is not there. Free with dtx_mem_free. */
 enum dtx_status dtx_ckpt_list(struct dtx_ctx *ctx, const char *dir, struct dtx_ckpt_place **out, int *n);
+/* Greater than that of every checkpoint; by a million saves when one cannot be read just now but may be later. */
+int64_t dtx_ckpt_next_sequence(const struct dtx_ckpt_place *places, int n);
 /* Puts back what a killed save left half replaced; removes what it left half written or half removed. */
 enum dtx_status dtx_ckpt_tidy(struct dtx_ctx *ctx, const char *dir);
 /* Removes complete checkpoints but the newest `keep` (0: none is removed). Incomplete ones are left alone. */

@@ -238,7 +238,7 @@ static enum dtx_status write_parts(struct save *s)
         if (status == DTX_OK)
             status = dtx_disk_write_at(s->ctx, fd, path, bytes, e->bytes, e->offset);
     }
-    if (status != DTX_OK) {
+    if (status != DTX_OK || DTX_MUTANT(ckpt_no_shard_sync) || DTX_MUTANT(ckpt_marker_first)) {
         close(fd);
         return status;
     }
@@ -288,9 +288,7 @@ static enum dtx_status prepare_folder(struct save *s)
     DTX_TRY(s->ctx, dtx_disk_make_folders(s->ctx, s->dir));
     DTX_TRY(s->ctx, dtx_ckpt_tidy(s->ctx, s->dir));
     DTX_TRY(s->ctx, dtx_ckpt_list(s->ctx, s->dir, &places, &n));
-    s->manifest.sequence = 1;
-    for (int i = 0; i < n; i++)
-        s->manifest.sequence = dtx_max64(s->manifest.sequence, places[i].sequence + 1);
+    s->manifest.sequence = dtx_ckpt_next_sequence(places, n);
     s->manifest.step = s->meta->step;
     dtx_mem_free(places);
     return dtx_disk_make_folder(s->ctx, s->folder);
@@ -322,8 +320,9 @@ static enum dtx_status update_latest(struct save *s)
     DTX_TRY(s->ctx, dtx_disk_join(s->ctx, s->dir, ".latest", fresh));
     dtx_ckpt_folder_name("", s->meta->step, name);
     snprintf(line, sizeof line, "%s\n", name);
-    DTX_TRY(s->ctx, dtx_disk_write_text(s->ctx, fresh, line));
-    DTX_TRY(s->ctx, dtx_disk_rename(s->ctx, fresh, path));
+    DTX_TRY(s->ctx, dtx_disk_write_text(s->ctx, DTX_MUTANT(ckpt_latest_in_place) ? path : fresh, line));
+    if (!DTX_MUTANT(ckpt_latest_in_place))
+        DTX_TRY(s->ctx, dtx_disk_rename(s->ctx, fresh, path));
     return dtx_disk_sync(s->ctx, s->dir);
 }
 
@@ -348,6 +347,15 @@ static enum dtx_status publish(struct save *s)
     return DTX_MUTANT(ckpt_latest_first) ? DTX_OK : update_latest(s);
 }
 
+static void report(const struct save *s, double seconds)
+{
+    int64_t bytes = 0;
+    for (int64_t i = 0; i < s->n; i++)
+        bytes += s->entries[i].bytes;
+    dtx_log(s->ctx, DTX_LOG_INFO, "saved %s: %.1f MB in %d shards, %.2f s", s->final, 1e-6 * (double)bytes, s->n_shards,
+            seconds);
+}
+
 static enum dtx_status save_steps(struct save *s, const struct dtx_ckpt_item *items, int n_items)
 {
     struct dtx_ctx *ctx = s->ctx;
@@ -364,7 +372,16 @@ static enum dtx_status save_steps(struct save *s, const struct dtx_ckpt_item *it
     DTX_TRY(ctx, dtx_comm_agree(s->world, write_parts(s)));
     DTX_TRY(ctx, check_shards(s));
     DTX_TRY(ctx, dtx_comm_agree(s->world, root ? finish_folder(s) : DTX_OK));
-    return dtx_comm_agree(s->world, root ? publish(s) : DTX_OK);
+    if (DTX_MUTANT(ckpt_saved_too_early) && root)
+        report(s, 0);
+    DTX_TRY(ctx, dtx_comm_agree(s->world, root ? publish(s) : DTX_OK));
+    if (DTX_MUTANT(ckpt_marker_first)) { /* marker, name, and only then the data */
+        char path[DTX_DISK_PATH];
+        memcpy(s->folder, s->final, sizeof s->folder);
+        return dtx_comm_agree(s->world,
+                              s->shard < 0 || shard_path(s, path) != DTX_OK ? DTX_OK : dtx_disk_sync(ctx, path));
+    }
+    return DTX_OK;
 }
 
 /* After a failure: what was begun goes away, as far as it can; the next save tidies the rest. */
@@ -374,15 +391,6 @@ static void discard(const struct save *s)
     dtx_ctx_init_child(&quiet, s->ctx);
     if (s->world->rank == 0 && s->folder[0] && dtx_disk_exists(s->folder))
         (void)dtx_disk_remove_folder(&quiet, s->folder);
-}
-
-static void report(const struct save *s, double seconds)
-{
-    int64_t bytes = 0;
-    for (int64_t i = 0; i < s->n; i++)
-        bytes += s->entries[i].bytes;
-    dtx_log(s->ctx, DTX_LOG_INFO, "saved %s: %.1f MB in %d shards, %.2f s", s->final, 1e-6 * (double)bytes, s->n_shards,
-            seconds);
 }
 
 enum dtx_status dtx_ckpt_save(struct dtx_ctx *ctx, struct dtx_comm *world, const char *dir,

@@ -369,7 +369,7 @@ enum dtx_status dtx_watch_share(struct dtx_comm *world, const char *run,
     }
     DTX_TRY(world->ctx, dtx_comm_broadcast_bytes(world, path, sizeof path, 0));
     memcpy(w->place.run, path, sizeof path);
-    snprintf(w->ledger->run, sizeof w->ledger->run, "%s", path);
+    snprintf(w->ledger->run, sizeof w->ledger->run, "%.511s", path);
     w->reported = reported;
     w->reported_self = self;
     if (path[0])

@@ -349,7 +349,7 @@ static enum dtx_status save(struct loop *l)
     if (root(l))
         dtx_log(l->ctx, DTX_LOG_WARN, "checkpoint of step %lld was not saved: %s", (long long)l->step,
                 l->ctx->error.text);
-    bool last = l->step == l->end || l->stop_signal != 0;
+    bool last = l->step == l->end || l->stop_signal != 0 || DTX_MUTANT(failed_save_ends_run);
     if (!last)
         dtx_error_clear(l->ctx);
     return last ? status : DTX_OK; /* with nothing left to train, a lost state is a failure */

@@ -11,9 +11,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "checkpoints/disk.h"
 #include "kernels/base/mutant.h"
 
-/* With everything above it; it must be writable, so that a run does not find out when it first saves. */
+/* With everything above it, synced, so that no power cut takes what is saved in it; it must be writable, so that a run
+ * does not find out when it first saves. */
 static enum dtx_status make_folder(struct dtx_ctx *ctx, const char *key, const char *path)
 {
     char part[PATH_MAX];
@@ -23,9 +25,12 @@ static enum dtx_status make_folder(struct dtx_ctx *ctx, const char *key, const c
             continue;
         char end = *p;
         *p = '\0';
-        if (mkdir(part, 0777) != 0 && errno != EEXIST)
+        bool made = mkdir(part, 0777) == 0;
+        if (!made && errno != EEXIST)
             return dtx_fail(ctx, dtx_status_of_path(errno), "%s: cannot make the folder %s: %s", key, part,
                             strerror(errno));
+        if (made && !DTX_MUTANT(run_folder_not_synced))
+            DTX_TRY(ctx, dtx_disk_sync_name(ctx, part));
         if (end == '\0')
             break;
         *p = end;

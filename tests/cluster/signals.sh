@@ -9,7 +9,7 @@ cluster_enter "$@"
 . "$DTX_SOURCE/tests/harness/train.sh"
 cluster_start
 make_data
-endless=("$DTX" train "${small[@]}" --train.steps 1000000 --eval.every 0 --checkpoint.keep 0 --parallel.tp 2
+endless=("$DTX" train "${small[@]}" --train.steps 1000000 --eval.every 0 --checkpoint.every 0 --checkpoint.keep 0 --parallel.tp 2
     --parallel.dp 2 --run.dir run)
 
 count() { if [ -e run/metrics.jsonl ]; then wc -l <run/metrics.jsonl; else echo 0; fi; }

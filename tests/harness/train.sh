@@ -27,14 +27,14 @@ make_data() {
 small=(--model.layers 4 --model.width 32 --model.heads 4 --model.ffn 48 --model.vocab 320 --train.length 16
     --train.batch 8 --lr.warmup 2 --log.peak_seconds 0 --cpu.threads 1 --data.train "$work/data")
 
-# start RANKS COMMAND… runs dtx COMMAND… alone or under mpirun.
+# start RANKS COMMAND… runs dtx COMMAND… alone or under mpirun, for at most $run_limit seconds (60).
 start() {
     local ranks=$1
     shift
     if [ "$ranks" = 1 ]; then
-        timeout -s KILL 60 "$DTX" "$@"
+        timeout -s KILL "${run_limit:-60}" "$DTX" "$@"
     else
-        timeout -s KILL 60 mpirun -n "$ranks" "$DTX" "$@"
+        timeout -s KILL "${run_limit:-60}" mpirun -n "$ranks" "$DTX" "$@"
     fi
 }
 # train RANKS FOLDER OPTION… trains the small model; it must end well.

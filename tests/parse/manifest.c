@@ -17,6 +17,7 @@ static void read_list(const void *data, size_t n)
     enum dtx_status status = dtx_ckpt_manifest_read(&ctx, path, &list);
     PROMISE(status == DTX_OK || status == DTX_E_FORMAT || status == DTX_E_UNSUPPORTED);
     PROMISE(status != DTX_OK || (list.n_files >= 1 && list.n_files <= 1 + DTX_CKPT_SHARDS));
+    PROMISE(status != DTX_OK || (list.step >= 0 && list.sequence > 0 && list.sequence <= DTX_CKPT_SEQUENCE_MAX));
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)

@@ -256,6 +256,82 @@ static void test_order(void **unused)
     finish(&run);
 }
 
+/* Looks for the latest; what was said on the way. */
+static int64_t find_aloud(struct run *run, char said[2000])
+{
+    char path[300];
+    snprintf(path, sizeof path, "%s/said", run->dir);
+    fflush(stderr);
+    int before = dup(2), file = open(path, O_RDWR | O_CREAT | O_TRUNC, 0666);
+    assert_true(before >= 0 && file >= 0 && dup2(file, 2) == 2);
+    run->ctx.log_level = DTX_LOG_WARN;
+    int64_t found = find(run, "latest");
+    run->ctx.log_level = DTX_LOG_ERROR;
+    fflush(stderr);
+    assert_int_equal(dup2(before, 2), 2);
+    ssize_t n = pread(file, said, 1999, 0);
+    said[n > 0 ? n : 0] = '\0';
+    close(before);
+    close(file);
+    return found;
+}
+
+/* Whatever is wrong with the newest, it is passed over aloud, with the cause; an older one's damage is not mentioned.
+ */
+static void test_said(void **unused)
+{
+    (void)unused;
+    struct run run;
+    char path[512], said[2000];
+    start(&run);
+    for (int64_t step = 1; step <= 6; step++)
+        assert_int_equal(save(&run, step, 0), DTX_OK);
+    file_of(&run, 1, "COMPLETE", path);
+    assert_int_equal(unlink(path), 0);
+    static const char *const files[] = {"shard-00000.h5", "COMPLETE", "shard-00000.h5", "checkpoint.h5"};
+    static const char *const causes[] = {"shard-00000.h5 is missing", "it has no file COMPLETE", "instead of",
+                                         "checkpoint.h5 is damaged"};
+    for (int64_t step = 6; step >= 3; step--) {
+        char name[64];
+        file_of(&run, step, files[6 - step], path);
+        if (step == 6 || step == 5)
+            assert_int_equal(unlink(path), 0);
+        else if (step == 4)
+            assert_int_equal(truncate(path, 2000), 0);
+        else
+            flip(path, 3000);
+        assert_int_equal(find_aloud(&run, said), step - 1);
+        snprintf(name, sizeof name, "step-%08lld is passed over", (long long)step);
+        if (!strstr(said, name) || !strstr(said, causes[6 - step]) || strstr(said, "step-00000001"))
+            fail_msg("step %lld: '%s'", (long long)step, said);
+    }
+    finish(&run);
+}
+
+/* A manifest that cannot be read just now: what is saved meanwhile stays the newest when it can be read again. */
+static void test_unreadable(void **unused)
+{
+    (void)unused;
+    struct run run;
+    char path[512], aside[512];
+    start(&run);
+    for (int64_t step = 1; step <= 5; step++)
+        assert_int_equal(save(&run, 10 * step, 2), DTX_OK);
+    file_of(&run, 50, "COMPLETE", path);
+    file_of(&run, 50, "aside", aside);
+    assert_int_equal(rename(path, aside), 0);
+    assert_int_equal(mkdir(path, 0777), 0); /* reading a folder is an error of the system */
+    file_of(&run, 40, "COMPLETE", aside);
+    assert_int_equal(unlink(aside), 0); /* so that nothing tells how far saves were counted */
+    assert_int_equal(save(&run, 30, 2), DTX_OK);
+    assert_int_equal(rmdir(path), 0);
+    file_of(&run, 50, "aside", aside);
+    assert_int_equal(rename(aside, path), 0);
+    assert_int_equal(find(&run, "step-00000050"), 50);
+    assert_int_equal(find(&run, "latest"), 30);
+    finish(&run);
+}
+
 /* The folder to save into is not what it should be; the earlier checkpoint stays. */
 static void test_bad_folder(void **unused)
 {
@@ -397,8 +473,9 @@ static void test_pieces(void **unused)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_bits),   cmocka_unit_test(test_files),  cmocka_unit_test(test_newer),
-        cmocka_unit_test(test_load),   cmocka_unit_test(test_order),  cmocka_unit_test(test_tables),
-        cmocka_unit_test(test_shards), cmocka_unit_test(test_pieces), cmocka_unit_test(test_bad_folder)};
+        cmocka_unit_test(test_bits),   cmocka_unit_test(test_files),     cmocka_unit_test(test_newer),
+        cmocka_unit_test(test_load),   cmocka_unit_test(test_order),     cmocka_unit_test(test_tables),
+        cmocka_unit_test(test_shards), cmocka_unit_test(test_pieces),    cmocka_unit_test(test_bad_folder),
+        cmocka_unit_test(test_said),   cmocka_unit_test(test_unreadable)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

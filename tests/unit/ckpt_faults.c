@@ -300,10 +300,31 @@ static bool latest_dangles(const char *dir)
     return !name[0] || !dtx_disk_exists(index);
 }
 
+/* Was the new step reported as saved? Clears the report. */
+static bool was_reported(struct run *run)
+{
+    char path[300], text[2000];
+    snprintf(path, sizeof path, "%s/said", run->dir);
+    FILE *file = fopen(path, "r");
+    size_t n = file ? fread(text, 1, sizeof text - 1, file) : 0;
+    text[n] = '\0';
+    if (file)
+        fclose(file);
+    remove(path);
+    return strstr(text, "saved ") != NULL;
+}
+
 /* In a process of its own: step 1, then `step` with the fault, then step 3. Exit code: 9 died as told, 0 fault met, 1
  * the save had fewer calls, 2 or more: wrong. */
 static int child(struct run *run, int64_t step)
 {
+    char said[300];
+    snprintf(said, sizeof said, "%s/said", run->dir);
+    if (os.mode == DIE) {
+        run->ctx.log_level = DTX_LOG_INFO;
+        if (!freopen(said, "w", stderr) || setvbuf(stderr, NULL, _IONBF, 0) != 0)
+            return 7;
+    }
     os.calls = 0;
     os.armed = true;
     enum dtx_status status = save(run, step);
@@ -346,6 +367,8 @@ static int enumerate(enum mode mode, int64_t step)
         if (code > 1 && code != 9)
             fail_msg("mode %d, call %d: outcome %d", mode, at, code);
         int64_t found = loadable(&run);
+        if (mode == DIE && was_reported(&run) && found != step)
+            fail_msg("mode %d, call %d: step %lld was reported as saved", mode, at, (long long)step);
         if (found < 1 || latest_dangles(run.dir))
             fail_msg("mode %d, call %d: %lld loads, latest %s", mode, at, (long long)found,
                      latest_dangles(run.dir) ? "dangles" : "is right");

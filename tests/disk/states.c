@@ -1,0 +1,63 @@
+#include "tests/disk/states.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "checkpoints/disk.h"
+#include "kernels/base/mem.h"
+#include "tests/harness/ckpt_state.h"
+
+enum { ITEMS = 4 }; /* arrays that are saved: rows and columns, fused, of two dtypes */
+
+enum dtx_status numbered_save(struct dtx_comm *world, const char *dir, int64_t number, int64_t step)
+{
+    struct ckpt_state state = {0};
+    struct ckpt_mesh mesh = {world->size, 1, 1};
+    struct dtx_ckpt_meta meta = ckpt_state_meta(step, mesh);
+    struct dtx_ckpt_save_options options = {.keep = 2, .max_shards = (world->size + 1) / 2};
+    meta.samples = number;
+    ckpt_state_add(&state, mesh, world->rank, (uint64_t)number);
+    enum dtx_status status = dtx_ckpt_save(world->ctx, world, dir, state.items, ITEMS, &meta, &options);
+    ckpt_state_free(&state);
+    return status;
+}
+
+int64_t numbered_load(struct dtx_comm *world, const char *dir, const char *what)
+{
+    struct ckpt_state state = {0};
+    struct ckpt_mesh mesh = {world->size, 1, 1};
+    struct dtx_ckpt_meta meta;
+    char path[DTX_DISK_PATH];
+    if (dtx_ckpt_find(world->ctx, world, dir, what, path, sizeof path) != DTX_OK ||
+        dtx_ckpt_load_meta(world->ctx, world, path, &meta) != DTX_OK)
+        return -1;
+    dtx_mem_free(meta.config);
+    ckpt_state_add(&state, mesh, world->rank, (uint64_t)meta.samples);
+    ckpt_state_clear(&state);
+    int all = state.n;
+    enum dtx_status status = dtx_ckpt_load(world->ctx, world, path, state.items, ITEMS);
+    state.n = ITEMS;
+    if (status == DTX_OK && ckpt_state_differences(&state, (uint64_t)meta.samples) != 0)
+        status = dtx_fail(world->ctx, DTX_E_FORMAT, "%s has other values than were saved", path);
+    state.n = all;
+    ckpt_state_free(&state);
+    return dtx_comm_agree(world, status) == DTX_OK ? meta.samples : -1;
+}
+
+const char *latest_fault(struct dtx_comm *alone, const char *dir, bool may_lack)
+{
+    char path[DTX_DISK_PATH], name[64] = "";
+    snprintf(path, sizeof path, "%s/latest", dir);
+    FILE *file = fopen(path, "r");
+    if (!file)
+        return may_lack ? "" : "there is no file latest";
+    if (!fgets(name, sizeof name, file) || !strchr(name, '\n'))
+        name[0] = '\0';
+    fclose(file);
+    name[strcspn(name, "\n")] = '\0';
+    if (!name[0])
+        return "latest is empty or cut off";
+    return dtx_ckpt_find(alone->ctx, alone, dir, name, path, sizeof path) == DTX_OK
+               ? ""
+               : "latest names a checkpoint that does not load";
+}
