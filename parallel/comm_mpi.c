@@ -75,6 +75,14 @@ static bool looks_and_sleeps(const struct dtx_comm *comm)
     return comm->pace || impl->shared_cores;
 }
 
+/* One request's own error is told, not that there is one. */
+static int look(int n, MPI_Request *requests, int *done, MPI_Status *statuses)
+{
+    if (n > 1)
+        return MPI_Testall(n, requests, done, statuses);
+    return MPI_Test(requests, done, statuses == MPI_STATUSES_IGNORE ? MPI_STATUS_IGNORE : statuses);
+}
+
 /* Waits for what has begun: looks, sleeps, looks again; sleeps double from 20 µs to 160 µs. A progress thread that is
  * waited for yields instead where cores are its own. statuses: [n], or MPI_STATUSES_IGNORE. */
 static int finish(struct dtx_comm *comm, int code, int n, MPI_Request *requests, MPI_Status *statuses)
@@ -82,7 +90,7 @@ static int finish(struct dtx_comm *comm, int code, int n, MPI_Request *requests,
     const struct mpi_comm *impl = comm->impl;
     int done = 0;
     if (code == MPI_SUCCESS)
-        code = MPI_Testall(n, requests, &done, statuses);
+        code = look(n, requests, &done, statuses);
     for (double pause = 20e-6; code == MPI_SUCCESS && !done; pause = pause < 100e-6 ? 2 * pause : pause) {
         if (comm->pace && atomic_load(&comm->pace->stop))
             return MPI_ERR_PENDING;
@@ -90,7 +98,7 @@ static int finish(struct dtx_comm *comm, int code, int n, MPI_Request *requests,
             sched_yield();
         else
             dtx_clock_sleep(pause);
-        code = MPI_Testall(n, requests, &done, statuses);
+        code = look(n, requests, &done, statuses);
     }
     return code;
 }
@@ -528,9 +536,12 @@ const struct dtx_comm_table dtx_comm_mpi_table = {
     .free = mpi_free,
 };
 
-/* Are there more ranks on this node than cores that they may run on? Collective over MPI_COMM_WORLD. */
+/* Has a node more ranks than cores that they may run on? All ranks get one answer, since MPI's blocking and
+ * non-blocking collectives do not meet. DTX_SHARED_CORES=true says so where MPI cannot see it: several "nodes" on one
+ * machine, a CPU quota. Collective over MPI_COMM_WORLD. */
 static int find_shared_cores(bool *out)
 {
+    const char *said = getenv("DTX_SHARED_CORES");
     cpu_set_t mine, all;
     MPI_Comm node;
     int ranks = 1;
@@ -543,7 +554,10 @@ static int find_shared_cores(bool *out)
     code = MPI_Allreduce(&mine, &all, (int)sizeof mine, MPI_BYTE, MPI_BOR, node);
     MPI_Comm_size(node, &ranks);
     MPI_Comm_free(&node);
-    *out = ranks > CPU_COUNT(&all);
+    int shared = ranks > CPU_COUNT(&all) || (said && (strcmp(said, "true") == 0 || strcmp(said, "1") == 0));
+    if (code == MPI_SUCCESS)
+        code = MPI_Allreduce(MPI_IN_PLACE, &shared, 1, MPI_INT, MPI_MAX, MPI_COMM_WORLD);
+    *out = shared;
     return code;
 }
 

@@ -61,8 +61,8 @@ cluster_start() {
     local slurm=$DTX_CLUSTER/slurm name deadline=$((SECONDS + ${DTX_CLUSTER_DEADLINE:-60}))
     unset TMPDIR # nodes have their own /tmp
     export SLURM_CONF=$slurm/slurm.conf
-    # srun does not know that ranks share cores, as mpirun does.
-    export OMPI_MCA_mpi_yield_when_idle=1
+    # Neither Open MPI nor dtx can see that all nodes share this machine's cores.
+    export OMPI_MCA_mpi_yield_when_idle=1 DTX_SHARED_CORES=true
     mkdir "$slurm"
     cluster_configure "$slurm"
     [ ! -e /etc/hosts ] || mount --bind "$slurm/hosts" /etc/hosts # in this mount namespace only
