@@ -78,7 +78,7 @@ static bool looks_and_sleeps(const struct dtx_comm *comm)
 /* One request's own error is told, not that there is one. */
 static int look(int n, MPI_Request *requests, int *done, MPI_Status *statuses)
 {
-    if (n > 1)
+    if (n != 1)
         return MPI_Testall(n, requests, done, statuses);
     return MPI_Test(requests, done, statuses == MPI_STATUSES_IGNORE ? MPI_STATUS_IGNORE : statuses);
 }
