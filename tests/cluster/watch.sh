@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# test: label=cluster timeout=240
+# test: label=long timeout=240
 # The matrix of tests/harness/watch.sh under srun on two nodes: ledgers lie in each node's own /dev/shm, a table of both
 # nodes needs the copies that survivors leave in RUN/watch. srun kills the survivors of a death at once: what happened is
 # then read with `dtx watch` on the dead rank's node.
