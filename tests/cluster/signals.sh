@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# test: label=cluster timeout=180
+# test: label=long timeout=180
 # Slurm's ways to say stop: a signal to the step, to one task on the other node, to srun, and scancel of the job: one
 # agreed checkpoint, "requeue" and code 75 in the run's status; what follows is what would have followed anyway. TERM to
 # srun kills: then the last checkpoint is continued.
