@@ -45,17 +45,22 @@ static enum dtx_status check_peer(struct dtx_comm *comm, int peer, const char *w
                     comm->size);
 }
 
-enum dtx_status dtx_comm_begin(struct dtx_comm *comm, enum dtx_ledger_op op, const struct dtx_tensor *tensor, int peer,
+/* The ledger's entry of a collective or message, from the call on; none where nobody watches. tensor: NULL without. */
+static struct dtx_ledger_mark note(const struct dtx_comm *comm, enum dtx_ledger_op op, const struct dtx_tensor *tensor,
+                                   int peer)
+{
+    return dtx_ledger_begin(comm->page, op, tensor ? tensor->dtype : DTX_U8, tensor ? dtx_tensor_count(tensor) : 0,
+                            peer, comm->file, comm->line);
+}
+
+enum dtx_status dtx_comm_begin(struct dtx_comm *comm, enum dtx_ledger_op op, const struct dtx_tensor *tensor, int root,
                                struct dtx_comm_call *out)
 {
     *out = (struct dtx_comm_call){.op = op, .bytes = tensor ? (int64_t)dtx_tensor_bytes(tensor) : 0};
     out->number = comm->calls++;
     out->time = comm->size > 1 ? dtx_trace_begin(comm->ctx) : 0;
-    if (!comm->page)
-        return DTX_OK;
-    out->mark = dtx_ledger_begin(comm->page, op, tensor ? tensor->dtype : DTX_U8, tensor ? dtx_tensor_count(tensor) : 0,
-                                 peer, comm->file, comm->line);
-    return op < DTX_LEDGER_SEND ? dtx_watch_compare(comm, out->mark) : DTX_OK;
+    out->mark = note(comm, op, tensor, root);
+    return dtx_watch_compare(comm, out->mark);
 }
 
 enum dtx_status dtx_comm_end(struct dtx_comm *comm, const struct dtx_comm_call *call, enum dtx_span_kind kind,
@@ -122,15 +127,6 @@ enum dtx_status dtx_comm_broadcast(struct dtx_comm *comm, struct dtx_queue *queu
     DTX_TRY(comm->ctx, check_peer(comm, root, "broadcast"));
     DTX_TRY(comm->ctx, begin(comm, DTX_LEDGER_BROADCAST, tensor, root, &call));
     return end(comm, &call, comm->table->broadcast(comm, queue, tensor, root));
-}
-
-/* The ledger's entry of a message, from the call on. */
-static struct dtx_ledger_mark note(const struct dtx_comm *comm, enum dtx_ledger_op op, const struct dtx_tensor *tensor,
-                                   int peer)
-{
-    if (!comm->page)
-        return (struct dtx_ledger_mark){NULL, 0};
-    return dtx_ledger_begin(comm->page, op, tensor->dtype, dtx_tensor_count(tensor), peer, comm->file, comm->line);
 }
 
 enum dtx_status dtx_comm_send_start(struct dtx_comm *comm, struct dtx_queue *queue, const struct dtx_tensor *tensor,

@@ -22,7 +22,7 @@ bool dtx_comm_mpi_meet(struct dtx_comm *world, double seconds);
 /* The rank in the world of a member of `comm`. Not collective. */
 int dtx_comm_mpi_world_rank(const struct dtx_comm *comm, int rank);
 /* How a progress thread waits: between looks it sleeps, so that the core computes; while its owner waits for it (hurry)
- * it only yields. stop: it leaves the collective at once, unfinished, with an error. */
+ * and cores are its own it only yields. stop: it leaves the collective at once, unfinished, with an error. */
 struct dtx_comm_pace {
     atomic_bool hurry, stop;
 };

@@ -132,9 +132,8 @@ enum dtx_status dtx_comm_finish(struct dtx_comm *world, enum dtx_status status, 
         grace = -1; /* a rank that did not fail waits: the others may be writing, and one that failed ends the job */
     if (failed && ctx->error.status != DTX_E_PEER)
         dtx_watch_failing(world, table);
-    struct dtx_ledger_mark mark = {NULL, 0};
-    if (world->page)
-        mark = dtx_ledger_begin(world->page, DTX_LEDGER_END, DTX_U8, 0, -1, world->file, world->line);
+    struct dtx_ledger_mark mark =
+        dtx_ledger_begin(world->page, DTX_LEDGER_END, DTX_U8, 0, -1, world->file, world->line);
     bool alone = several && !dtx_comm_mpi_meet(world, grace);
     dtx_ledger_finish(mark, !alone);
     if (alone)
