@@ -34,6 +34,16 @@ meshes=(
 model=(--preset laptop --attention diff --model.layers 8 --model.vocab 4096 --train.length 256 --train.batch 16
     --train.micro_batch 2 --parallel.tp 1 --parallel.pp 1 --parallel.dp 0)
 
+print_table() {
+    printf '%-18s %5s %9s %8s %15s\n' mesh ranks "step, s" ratio "communication"
+    for ((i = 0; i < ${#meshes[@]}; i++)); do
+        IFS='|' read -r name ranks _ <<<"${meshes[i]}"
+        [ -e "ratio.$i" ] || continue
+        printf '%-18s %5s %9.3f %8.2f %13.1f %%\n' "$name" "$ranks" "$(median <"seconds.$i")" "$(median <"ratio.$i")" \
+            "$(median <"share.$i")"
+    done
+}
+
 for ((round = 1; round <= rounds; round++)); do
     for ((i = 0; i < ${#meshes[@]}; i++)); do
         IFS='|' read -r name ranks threads options <<<"${meshes[i]}"
@@ -51,13 +61,7 @@ for ((round = 1; round <= rounds; round++)); do
         [ -e loss ] || echo "$loss" >loss
         close_numbers 1e-5 loss <(echo "$loss") || complain "$name: first loss $loss and not $(cat loss)"
     done
-done
-
-printf '\n%-18s %5s %9s %8s %15s\n' mesh ranks "step, s" ratio "communication"
-for ((i = 0; i < ${#meshes[@]}; i++)); do
-    IFS='|' read -r name ranks _ <<<"${meshes[i]}"
-    [ -e "ratio.$i" ] || continue
-    printf '%-18s %5s %9.3f %8.2f %13.1f %%\n' "$name" "$ranks" "$(median <"seconds.$i")" "$(median <"ratio.$i")" \
-        "$(median <"share.$i")"
+    printf '\nafter %d of %d rounds\n' "$round" "$rounds"
+    print_table
 done
 finish
