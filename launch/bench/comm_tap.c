@@ -3,8 +3,9 @@
 #include "kernels/base/clock.h"
 #include "kernels/base/mem.h"
 #include "kernels/base/mutant.h"
+#include "parallel/comm_queue.h"
 
-enum { MOST = DTX_AXES + 9 };
+enum { MOST = DTX_AXES + 10 };
 
 struct tapped {
     struct dtx_comm_table table; /* first: a communicator's pointer to it is the way back here */
@@ -108,13 +109,14 @@ static void tap(struct dtx_comm_tap *tap, struct dtx_comm *comm)
 
 enum dtx_status dtx_comm_tap_open(struct dtx_ctx *ctx, const struct dtx_mesh *mesh, struct dtx_comm_tap **out)
 {
-    struct dtx_comm *const others[] = {mesh->world,        mesh->control,       mesh->forward_in,
-                                       mesh->forward_out,  mesh->backward_in,   mesh->backward_out,
-                                       mesh->wrap_forward, mesh->wrap_backward, mesh->tied};
+    struct dtx_comm *const others[] = {mesh->world,       mesh->control,      mesh->forward_in,   mesh->forward_out,
+                                       mesh->backward_in, mesh->backward_out, mesh->wrap_forward, mesh->wrap_backward,
+                                       mesh->tied,        mesh->grads};
     void *memory;
     _Static_assert(DTX_AXES + sizeof others / sizeof *others == MOST, "room for every communicator of a mesh");
     DTX_TRY(ctx, dtx_mem_alloc(ctx, 1, sizeof(struct dtx_comm_tap), &memory));
     struct dtx_comm_tap *all = memory;
+    dtx_comm_idle(mesh->grads); /* a failure is told by whoever waits */
     for (int a = 0; a < DTX_AXES; a++)
         tap(all, mesh->axis[a]);
     for (size_t i = 0; i < sizeof others / sizeof *others; i++)
@@ -125,14 +127,17 @@ enum dtx_status dtx_comm_tap_open(struct dtx_ctx *ctx, const struct dtx_mesh *me
 
 void dtx_comm_tap_close(struct dtx_comm_tap *tap)
 {
-    for (int i = 0; tap && i < tap->n; i++)
+    for (int i = 0; tap && i < tap->n; i++) {
+        dtx_comm_idle(tap->tapped[i].comm);
         tap->tapped[i].comm->table = tap->tapped[i].inner;
+    }
     dtx_mem_free(tap);
 }
 
 const struct dtx_comm_tap_row *dtx_comm_tap_rows(struct dtx_comm_tap *tap, int *n)
 {
     for (int i = 0; i < tap->n; i++) {
+        dtx_comm_idle(tap->tapped[i].comm);
         tap->rows[i] = tap->tapped[i].row;
         tap->rows[i].sent_bytes = tap->tapped[i].comm->sent_bytes;
         if (!DTX_MUTANT(bench_bytes_of_all_steps))
@@ -146,6 +151,7 @@ double dtx_comm_tap_seconds(struct dtx_comm_tap *tap)
 {
     double seconds = 0;
     for (int i = 0; i < tap->n; i++)
-        seconds += tap->tapped[i].row.seconds;
+        if (!tap->tapped[i].comm->thread)
+            seconds += tap->tapped[i].row.seconds;
     return seconds;
 }
