@@ -16,7 +16,7 @@
 enum { DTX_CKPT_NAME = 128 };
 
 /* One rank's part of one array. `data` is host memory of the local array. A save may have a `read` instead, which makes
- * the bytes of any box of the local array, dense; it is called twice for each box and must give the same bytes. */
+ * the bytes of any box of the local array, dense; it is called once for each box. */
 struct dtx_ckpt_item {
     char name[DTX_CKPT_NAME];      /* "/model/layers.07.attn.q" */
     char otherwise[DTX_CKPT_NAME]; /* load: the array to take where there is none of that name; "": it must be there */
@@ -46,8 +46,8 @@ struct dtx_ckpt_meta {
 /* Zeros mean the defaults. */
 struct dtx_ckpt_save_options {
     int keep;          /* newest complete checkpoints kept; 0: all */
-    int max_shards;    /* 1..256, default 256; beyond, neighbouring writers share a shard */
-    int64_t box_bytes; /* longer boxes are cut; bounds memory while writing and reading; default 64 MiB */
+    int max_shards;    /* 1..256, default 256; with more ranks, writers gather from their neighbours */
+    int64_t box_bytes; /* longer boxes are cut, or earlier, so that shards come out equal; default 64 MiB */
 };
 
 /* Writes DIR/step-XXXXXXXX, making DIR where it is missing; a checkpoint of the same step is replaced. Logs "saved"

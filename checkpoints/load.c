@@ -265,7 +265,8 @@ static enum dtx_status plan(struct load *l)
     for (int64_t t = 0; t < l->n_tasks; t++) {
         int reader = -1;
         for (int r = 0; r < l->size; r++)
-            if (rank_needs(l, r, l->tasks[t].entry) && (reader < 0 || ranks[r].bytes < ranks[reader].bytes))
+            if (rank_needs(l, r, l->tasks[t].entry) &&
+                (reader < 0 || (ranks[r].bytes < ranks[reader].bytes && !DTX_MUTANT(ckpt_one_reader))))
                 reader = r;
         l->tasks[t].reader = reader;
         l->tasks[t].round = ranks[reader].tasks++;
