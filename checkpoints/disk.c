@@ -192,27 +192,22 @@ enum dtx_status dtx_disk_read_at(struct dtx_ctx *ctx, int fd, const char *path, 
     return DTX_OK;
 }
 
-enum dtx_status dtx_disk_open_write(struct dtx_ctx *ctx, const char *path, int *fd)
-{
-    int opened = open(path, O_WRONLY | O_CLOEXEC);
-    if (opened < 0)
-        return os_error(ctx, "open for writing", path);
-    *fd = opened;
-    return DTX_OK;
-}
-
 enum dtx_status dtx_disk_open_new(struct dtx_ctx *ctx, const char *path, int64_t bytes, int *fd)
 {
     int opened = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
     if (opened < 0)
         return os_error(ctx, "create", path);
-    if (ftruncate(opened, bytes) != 0) {
-        enum dtx_status status = os_error(ctx, "size", path);
+    enum dtx_status status = dtx_disk_resize(ctx, opened, path, bytes);
+    if (status != DTX_OK)
         close(opened);
-        return status;
-    }
-    *fd = opened;
-    return DTX_OK;
+    else
+        *fd = opened;
+    return status;
+}
+
+enum dtx_status dtx_disk_resize(struct dtx_ctx *ctx, int fd, const char *path, int64_t bytes)
+{
+    return ftruncate(fd, bytes) == 0 ? DTX_OK : os_error(ctx, "size", path);
 }
 
 enum dtx_status dtx_disk_write_at(struct dtx_ctx *ctx, int fd, const char *path, const void *data, int64_t bytes,

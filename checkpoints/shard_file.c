@@ -48,7 +48,6 @@ static enum dtx_status create_box(struct dtx_ctx *ctx, const char *path, hid_t f
     DTX_TRY_GOTO(ctx, status, dtx_h5_write_attribute(ctx, set, path, "whole", H5T_STD_I64LE, e->ndim, e->whole), done);
     DTX_TRY_GOTO(ctx, status, dtx_h5_write_attribute(ctx, set, path, "global", H5T_STD_I64LE, e->ndim, e->global),
                  done);
-    DTX_TRY_GOTO(ctx, status, dtx_h5_write_attribute(ctx, set, path, "checksum", H5T_STD_U64LE, 0, &e->checksum), done);
     haddr_t offset = H5Dget_offset(set);
     if (offset == HADDR_UNDEF)
         status = dtx_h5_fail(ctx, path, "tell where a box lies");
@@ -88,15 +87,41 @@ static enum dtx_status create_boxes(struct dtx_ctx *ctx, const char *path, hid_t
     return status;
 }
 
-enum dtx_status dtx_ckpt_shard_create(struct dtx_ctx *ctx, const char *path, struct dtx_ckpt_entry *entries, int64_t n,
-                                      int shard)
+enum dtx_status dtx_ckpt_shard_begin(struct dtx_ctx *ctx, const char *path, struct dtx_ckpt_entry *entries, int64_t n,
+                                     int shard, struct dtx_h5_out *out)
 {
-    struct dtx_h5_out out;
-    DTX_TRY(ctx, dtx_h5_create(ctx, path, &out));
-    enum dtx_status status = create_boxes(ctx, path, out.file, entries, n, shard);
+    DTX_TRY(ctx, dtx_h5_create(ctx, path, out));
+    enum dtx_status status = create_boxes(ctx, path, out->file, entries, n, shard);
+    if (status != DTX_OK)
+        dtx_h5_discard(out);
+    return status;
+}
+
+static enum dtx_status add_checksum(struct dtx_ctx *ctx, const char *path, hid_t file, const char *name,
+                                    const uint64_t *checksum)
+{
+    hid_t set = H5Dopen2(file, name, H5P_DEFAULT);
+    if (set < 0)
+        return dtx_h5_fail(ctx, path, "find the dataset of a box");
+    enum dtx_status status = dtx_h5_write_attribute(ctx, set, path, "checksum", H5T_STD_U64LE, 0, checksum);
+    H5Dclose(set);
+    return status;
+}
+
+enum dtx_status dtx_ckpt_shard_end(struct dtx_ctx *ctx, const char *path, int fd, const struct dtx_ckpt_entry *entries,
+                                   int64_t n, int shard, struct dtx_h5_out *out)
+{
+    enum dtx_status status = DTX_OK;
+    for (int64_t i = 0; i < n && status == DTX_OK; i++) {
+        char name[DTX_CKPT_NAME + 24];
+        if (entries[i].shard != shard)
+            continue;
+        dtx_ckpt_box_name(entries, i, name);
+        status = add_checksum(ctx, path, out->file, name, &entries[i].checksum);
+    }
     if (status == DTX_OK)
-        return dtx_h5_finish(ctx, path, &out);
-    dtx_h5_discard(&out);
+        return dtx_h5_finish_into(ctx, path, fd, out);
+    dtx_h5_discard(out);
     return status;
 }
 
