@@ -71,17 +71,33 @@ enum dtx_status dtx_ckpt_save(struct dtx_ctx *ctx, struct dtx_comm *world, const
                               const struct dtx_ckpt_save_options *options);
 /* "saved …", by root. Not collective. */
 void dtx_ckpt_saved_log(const struct dtx_ctx *ctx, const struct dtx_ckpt_saved *saved);
-/* Resolves what a user gives to one complete checkpoint folder, the same on all ranks: "latest" (in `dir`), a folder of
- * checkpoints, or a checkpoint's own folder, as it stands or below `dir`. Every checksum is verified. Among several, an
- * incomplete or damaged newest one is passed over, said aloud; a checkpoint named by itself is refused instead.
- * DTX_E_CONFIG: there is none at all. DTX_E_UNSUPPORTED: one has a newer format. Else the last one's fault. */
+/* A search for the checkpoint to load: zero to begin with, equal on all ranks. */
+struct dtx_ckpt_search {
+    bool single;           /* the user named one checkpoint: there is no other */
+    int64_t sequence;      /* of what was found last */
+    int64_t before;        /* what was saved from here on is passed over; 0: nothing yet */
+    enum dtx_status fault; /* of the last one passed over, in words `why` */
+    char why[512];
+};
+/* Resolves what a user gives to one checkpoint folder, the same on all ranks: "latest" (in `dir`), a folder of
+ * checkpoints, or a checkpoint's own folder, as it stands or below `dir`. Its list of files and its index are good, and
+ * its shards have their sizes; their bytes are verified when they are loaded. Among several, an incomplete or damaged
+ * newest one is passed over, said aloud; a checkpoint named by itself is refused instead. Called again after
+ * dtx_ckpt_pass_over it gives the one before. DTX_E_CONFIG: there is none at all. DTX_E_UNSUPPORTED: one has a newer
+ * format. Else the last one's fault. */
 enum dtx_status dtx_ckpt_find(struct dtx_ctx *ctx, struct dtx_comm *world, const char *dir, const char *what,
-                              char *path, size_t path_bytes);
+                              struct dtx_ckpt_search *search, char *path, size_t path_bytes);
+/* Loading what was found has failed with `status`, the same on all ranks. True when that is damage and an earlier
+ * checkpoint may do: said aloud, the report taken back, and the search stands before this one. */
+bool dtx_ckpt_pass_over(struct dtx_ctx *ctx, struct dtx_comm *world, struct dtx_ckpt_search *search, const char *path,
+                        enum dtx_status status);
 /* Reads scalars and configuration of one checkpoint folder. Root reads, all get it. */
 enum dtx_status dtx_ckpt_load_meta(struct dtx_ctx *ctx, struct dtx_comm *world, const char *path,
                                    struct dtx_ckpt_meta *meta);
-/* Fills every item's boxes (padding is left as it is). Checksums are verified, so that a stored box is read whole where
- * one of the item's boxes touches it. A missing array, another shape or dtype is refused by name. */
+/* Fills every item's boxes (padding is left as it is). Each stored box that anybody needs is read once, by one of the
+ * ranks that need it, its checksum compared, and given to the others. A missing array, another shape or dtype is
+ * refused by name before anything is read. After a failure the boxes hold anything: load into memory that does not
+ * matter yet. */
 enum dtx_status dtx_ckpt_load(struct dtx_ctx *ctx, struct dtx_comm *world, const char *path,
                               struct dtx_ckpt_item *items, int n_items);
 

@@ -197,8 +197,8 @@ fail:
     return status;
 }
 
-enum dtx_status dtx_ckpt_shard_verify(struct dtx_ctx *ctx, const char *folder, const struct dtx_ckpt_index *index,
-                                      int shard, struct dtx_meter *meter)
+static enum dtx_status verify_shard(struct dtx_ctx *ctx, const char *folder, const struct dtx_ckpt_index *index,
+                                    int shard, struct dtx_meter *meter)
 {
     const struct dtx_ckpt_file *file = &index->manifest.files[1 + shard];
     char path[DTX_DISK_PATH];
@@ -212,13 +212,12 @@ enum dtx_status dtx_ckpt_shard_verify(struct dtx_ctx *ctx, const char *folder, c
     return DTX_OK;
 }
 
-enum dtx_status dtx_ckpt_index_verify(struct dtx_ctx *ctx, struct dtx_comm *world, const char *folder,
-                                      const struct dtx_ckpt_index *index)
+enum dtx_status dtx_ckpt_index_verify(struct dtx_ctx *ctx, const char *folder, const struct dtx_ckpt_index *index,
+                                      struct dtx_meter *meter)
 {
-    enum dtx_status status = DTX_OK;
-    for (int shard = world->rank; status == DTX_OK && shard < index->manifest.n_files - 1; shard += world->size)
-        status = dtx_ckpt_shard_verify(ctx, folder, index, shard, NULL);
-    return dtx_comm_agree(world, status);
+    for (int shard = 0; shard < index->manifest.n_files - 1; shard++)
+        DTX_TRY(ctx, verify_shard(ctx, folder, index, shard, meter));
+    return DTX_OK;
 }
 
 int64_t dtx_ckpt_index_weight(const struct dtx_ckpt_index *index, const char *weight, int64_t *first)

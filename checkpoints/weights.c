@@ -111,7 +111,7 @@ static enum dtx_status add_side(struct dtx_ctx *ctx, const struct mean *m, const
         item.local[d] = item.boxes[0].extent[d] = box->extent[d];
         item.boxes[0].global[d] = box->global[d];
     }
-    DTX_TRY(ctx, dtx_ckpt_index_load(ctx, side->path, &side->index, &item, 1));
+    DTX_TRY(ctx, dtx_ckpt_index_load(ctx, NULL, side->path, &side->index, &item, 1));
     add_values(a->values, item.dtype, n, a->sum);
     dtx_meter_add(a->meter, n * (int64_t)dtx_dtype_bytes(item.dtype));
     return DTX_OK;

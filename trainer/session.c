@@ -112,7 +112,7 @@ static enum dtx_status find_checkpoint(struct dtx_session *s, const struct dtx_s
     if (!*resume && !*init)
         return DTX_OK;
     DTX_TRY(s->ctx, dtx_ckpt_find(s->ctx, s->world, *resume ? s->checkpoint_dir : NULL, *resume ? resume : init,
-                                  s->source, sizeof s->source));
+                                  &s->search, s->source, sizeof s->source));
     DTX_TRY(s->ctx, dtx_ckpt_load_meta(s->ctx, s->world, s->source, &s->meta));
     s->resumed = *resume;
     s->initialized = !*resume;
@@ -310,15 +310,13 @@ static enum dtx_status open_engine(struct dtx_session *s, bool saves)
     return DTX_OK;
 }
 
-enum dtx_status dtx_session_open(struct dtx_ctx *ctx, const struct dtx_session_command *command, int argc, char **argv,
-                                 struct dtx_session *s, bool *done)
+/* Options, engine and weights, from what the user said and the checkpoint that the search gives. *loaded: what failed,
+ * if anything, was the loading of its arrays. */
+static enum dtx_status open_parts(struct dtx_session *s, const struct dtx_session_command *command, int argc,
+                                  char **argv, bool *done, bool *loaded)
 {
-    memset(s, 0, sizeof *s);
-    s->ctx = ctx;
-    *done = false;
-    dtx_start_begin(&s->start);
-    DTX_TRY(ctx, dtx_comm_open_world(ctx, &s->world));
-    dtx_start_mark(&s->start, "MPI");
+    struct dtx_ctx *ctx = s->ctx;
+    *loaded = false;
     DTX_TRY(ctx, resolve_options(s, command, argc, argv, done));
     dtx_start_mark(&s->start, "options");
     if (*done)
@@ -327,29 +325,62 @@ enum dtx_status dtx_session_open(struct dtx_ctx *ctx, const struct dtx_session_c
                                       .dir = dtx_opt_text(s->opt, "comm.watch_dir"),
                                       .check = dtx_opt_bool(s->opt, "comm.check"),
                                       .stop_asked = dtx_stop_requested};
-    DTX_TRY(ctx, dtx_watch_start(s->world, &watch));
+    if (!s->world->watch)
+        DTX_TRY(ctx, dtx_watch_start(s->world, &watch));
     dtx_start_mark(&s->start, "watch");
     DTX_TRY(ctx, open_engine(s, !command->needs_checkpoint));
     dtx_start_mark(&s->start, "model");
     if (s->resumed || s->initialized) {
         bool weights_alone = command->needs_checkpoint || s->initialized;
+        *loaded = true;
         DTX_TRY(ctx, dtx_comm_agree(s->world, dtx_state_load(s->engine, s->source, weights_alone)));
         dtx_start_mark(&s->start, "checkpoint");
     }
     return DTX_OK;
 }
 
+/* All ranks: back to where nothing of the checkpoint was known. */
+static void close_parts(struct dtx_session *s)
+{
+    dtx_engine_free(s->engine);
+    dtx_backend_close(s->backend);
+    dtx_opt_free(s->opt);
+    dtx_mem_free(s->text);
+    dtx_mem_free(s->meta.config);
+    s->engine = NULL;
+    s->backend = NULL;
+    s->opt = NULL;
+    s->text = s->meta.config = NULL;
+}
+
+enum dtx_status dtx_session_open(struct dtx_ctx *ctx, const struct dtx_session_command *command, int argc, char **argv,
+                                 struct dtx_session *s, bool *done)
+{
+    enum dtx_status status;
+    bool loaded;
+    memset(s, 0, sizeof *s);
+    s->ctx = ctx;
+    *done = false;
+    dtx_start_begin(&s->start);
+    DTX_TRY(ctx, dtx_comm_open_world(ctx, &s->world));
+    dtx_start_mark(&s->start, "MPI");
+    /* Damage shows when the arrays are read. An earlier checkpoint may come with other options: all begins again. */
+    while ((status = open_parts(s, command, argc, argv, done, &loaded)) != DTX_OK && loaded &&
+           dtx_ckpt_pass_over(ctx, s->world, &s->search, s->source, status))
+        close_parts(s);
+    return status;
+}
+
 enum dtx_status dtx_session_close(struct dtx_session *s, enum dtx_status status)
 {
     bool alone = s->world && s->world->size == 1;
     if (status == DTX_OK || status == DTX_E_REQUEUE || alone) { /* all ranks come here: communicators may be freed */
-        dtx_engine_free(s->engine);
-        dtx_backend_close(s->backend);
+        close_parts(s);
     } else {
         dtx_engine_halt(s->engine); /* no thread of this rank is in MPI when it ends */
+        dtx_opt_free(s->opt);
+        dtx_mem_free(s->text);
+        dtx_mem_free(s->meta.config);
     }
-    dtx_opt_free(s->opt);
-    dtx_mem_free(s->text);
-    dtx_mem_free(s->meta.config);
     return dtx_comm_finish(s->world, status, DTX_COMM_GRACE);
 }

@@ -32,6 +32,7 @@ struct dtx_session {
     bool resumed, initialized; /* all of a checkpoint's state is continued; its weights alone begin a new run */
     struct dtx_ckpt_meta meta; /* of that checkpoint, its folder in `source`; unset without one */
     char source[DTX_PATH];
+    struct dtx_ckpt_search search;
     struct dtx_start start; /* marked up to the checkpoint */
 };
 

@@ -34,7 +34,7 @@ static enum dtx_status save(struct dtx_ctx *ctx, struct dtx_comm *self, const ch
 static bool finds(struct dtx_ctx *ctx, struct dtx_comm *self, const char *dir, const char *name)
 {
     char path[DTX_DISK_PATH];
-    return dtx_ckpt_find(ctx, self, dir, "latest", path, sizeof path) == DTX_OK && strstr(path, name);
+    return ckpt_find_whole(ctx, self, dir, "latest", path, sizeof path) == DTX_OK && strstr(path, name);
 }
 
 int main(void)

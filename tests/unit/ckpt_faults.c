@@ -266,7 +266,7 @@ static int64_t loadable(struct run *run)
     struct ckpt_state state = {0};
     char path[DTX_DISK_PATH];
     int64_t step = -1;
-    if (dtx_ckpt_find(&run->ctx, run->self, run->dir, "latest", path, sizeof path) == DTX_OK) {
+    if (ckpt_find_whole(&run->ctx, run->self, run->dir, "latest", path, sizeof path) == DTX_OK) {
         step = atoll(strrchr(path, '-') + 1);
         ckpt_state_add(&state, (struct ckpt_mesh){1, 1, 1}, 0, (uint64_t)step);
         ckpt_state_clear(&state);
