@@ -7,22 +7,22 @@
 #include "kernels/base/mutant.h"
 #include "trainer/optim.h"
 
-struct state {
-    struct dtx_engine *engine;
+/* Fills a list of items; without an engine their shapes only. */
+struct list {
     struct dtx_ctx *ctx;
-    int n, capacity;
-    struct dtx_ckpt_item *items;
-    struct dtx_tensor *tensors; /* [n]: this rank's part of each item, in the backend's memory */
-    int64_t *skip;              /* [n]: where the part begins in the item's rows */
-    char *staging;              /* host copies of all items, one after another */
+    struct dtx_params *params;
+    const struct dtx_mesh *mesh;
+    const struct dtx_optim_variant *optim;
+    struct dtx_state *state;
 };
 
 /* This rank's part of one tensor of one weight as an item: the rows that the part touches. Of ranks that hold the same
  * elements the first one writes them. */
-static void add_item(struct state *s, const char *group, const struct dtx_param *p, const struct dtx_tensor *part,
-                     bool loading)
+static void add_item(const struct list *list, const char *group, const struct dtx_param *p,
+                     const struct dtx_tensor *part, bool loading)
 {
-    const struct dtx_mesh *mesh = dtx_engine_mesh(s->engine);
+    const struct dtx_mesh *mesh = list->mesh;
+    struct dtx_state *s = list->state;
     struct dtx_ckpt_item *item = &s->items[s->n];
     struct dtx_shard_rows rows;
     memset(item, 0, sizeof *item);
@@ -45,122 +45,151 @@ static void add_item(struct state *s, const char *group, const struct dtx_param 
     s->tensors[s->n++] = *part;
 }
 
-static int64_t item_bytes(const struct dtx_ckpt_item *item)
+static enum dtx_status list_items(const struct list *list, bool loading, bool weights_only)
 {
-    int64_t bytes = (int64_t)dtx_dtype_bytes(item->dtype);
-    for (int i = 0; i < item->ndim; i++)
-        bytes *= item->local[i];
-    return dtx_round_up(bytes, 64);
-}
-
-static enum dtx_status list_items(struct state *s, bool loading, bool weights_only)
-{
-    struct dtx_params *p = dtx_engine_params(s->engine);
-    const struct dtx_optim_variant *optim = dtx_engine_config_of(s->engine)->optim.variant;
+    struct dtx_params *p = list->params;
+    const struct dtx_optim_variant *optim = list->optim;
+    struct dtx_state *s = list->state;
+    int64_t capacity = (int64_t)p->n * (2 + optim->n_states);
     void *memory;
-    s->capacity = p->n * (2 + optim->n_states);
-    DTX_TRY(s->ctx, dtx_mem_alloc(s->ctx, s->capacity, sizeof *s->items, &memory));
+    DTX_TRY(list->ctx, dtx_mem_alloc(list->ctx, capacity, sizeof *s->items, &memory));
     s->items = memory;
-    DTX_TRY(s->ctx, dtx_mem_alloc(s->ctx, s->capacity, sizeof *s->tensors, &memory));
+    DTX_TRY(list->ctx, dtx_mem_alloc(list->ctx, capacity, sizeof *s->tensors, &memory));
     s->tensors = memory;
-    DTX_TRY(s->ctx, dtx_mem_alloc(s->ctx, s->capacity, sizeof *s->skip, &memory));
+    DTX_TRY(list->ctx, dtx_mem_alloc(list->ctx, capacity, sizeof *s->skip, &memory));
     s->skip = memory;
     for (int i = 0; i < p->n; i++) {
         struct dtx_param *item = &p->item[i];
-        if (!item->held || (loading && DTX_MUTANT(tied_copy_not_loaded) &&
-                            item->row.stage != dtx_engine_mesh(s->engine)->rank[DTX_AXIS_PP]))
+        if (!item->held ||
+            (loading && DTX_MUTANT(tied_copy_not_loaded) && item->row.stage != list->mesh->rank[DTX_AXIS_PP]))
             continue;
         bool rounded = item->weight.dtype != item->master.dtype;
         int before = s->n;
         struct dtx_tensor weight = dtx_param_part(item, &item->weight);
         if (weights_only) {
-            add_item(s, "optimizer/master", item, rounded ? &item->master : &weight, loading);
+            add_item(list, "optimizer/master", item, rounded ? &item->master : &weight, loading);
             if (s->n > before && !DTX_MUTANT(init_needs_masters))
                 snprintf(s->items[before].otherwise, DTX_CKPT_NAME, "/model/%s", item->row.name);
             continue;
         }
         if (!(loading && rounded) || DTX_MUTANT(master_not_loaded))
-            add_item(s, "model", item, &weight, loading);
+            add_item(list, "model", item, &weight, loading);
         if (rounded && !(loading && DTX_MUTANT(master_not_loaded)))
-            add_item(s, "optimizer/master", item, &item->master, loading);
+            add_item(list, "optimizer/master", item, &item->master, loading);
         for (int k = 0; k < optim->n_states - DTX_MUTANT(second_moment_not_kept); k++) {
             char group[64];
             snprintf(group, sizeof group, "optimizer/%s", optim->states[k]);
-            add_item(s, group, item, &item->state[k], loading);
+            add_item(list, group, item, &item->state[k], loading);
         }
     }
     return DTX_OK;
 }
 
-static enum dtx_status open_state(struct dtx_engine *engine, bool loading, bool weights_only, struct state *s)
+static enum dtx_status open_state(struct dtx_engine *engine, bool loading, bool weights_only, struct dtx_state *s)
 {
-    *s = (struct state){.engine = engine, .ctx = dtx_engine_params(engine)->ctx};
-    DTX_TRY(s->ctx, list_items(s, loading, weights_only));
-    int64_t bytes = 0;
-    for (int i = 0; i < s->n; i++)
-        bytes += item_bytes(&s->items[i]);
-    void *memory;
-    DTX_TRY(s->ctx, dtx_mem_alloc(s->ctx, bytes, 1, &memory));
-    s->staging = memory;
-    for (int64_t i = 0, at = 0; i < s->n; i++) {
-        s->items[i].data = s->staging + at;
-        at += item_bytes(&s->items[i]);
-    }
-    return DTX_OK;
+    struct list list = {.ctx = dtx_engine_params(engine)->ctx,
+                        .params = dtx_engine_params(engine),
+                        .mesh = dtx_engine_mesh(engine),
+                        .optim = dtx_engine_config_of(engine)->optim.variant,
+                        .state = s};
+    *s = (struct dtx_state){.engine = engine, .ctx = list.ctx};
+    return list_items(&list, loading, weights_only);
 }
 
-static void close_state(struct state *s)
+enum dtx_status dtx_state_open(struct dtx_engine *engine, struct dtx_state *out)
+{
+    enum dtx_status status = open_state(engine, false, false, out);
+    if (status != DTX_OK)
+        dtx_state_close(out);
+    return status;
+}
+
+void dtx_state_close(struct dtx_state *s)
 {
     dtx_mem_free(s->items);
     dtx_mem_free(s->tensors);
     dtx_mem_free(s->skip);
-    dtx_mem_free(s->staging);
+    *s = (struct dtx_state){0};
+}
+
+enum dtx_status dtx_state_bytes(struct dtx_ctx *ctx, struct dtx_params *params, const struct dtx_mesh *mesh,
+                                const struct dtx_optim_variant *optim, size_t *bytes)
+{
+    struct dtx_state s = {0};
+    struct list list = {ctx, params, mesh, optim, &s};
+    enum dtx_status status = list_items(&list, false, false);
+    if (status == DTX_OK)
+        *bytes = dtx_ckpt_staging_bytes(s.items, s.n);
+    dtx_state_close(&s);
+    return status;
 }
 
 /* Every item between host copy and tensor: out of the backend's memory, or into it. */
-static enum dtx_status copy_items(struct state *s, bool into)
+static enum dtx_status copy_items(struct dtx_state *s, bool into)
 {
     struct dtx_queue *queue = dtx_engine_queue(s->engine);
     for (int i = 0; i < s->n; i++) {
         char *host = (char *)s->items[i].data + s->skip[i] * (int64_t)dtx_dtype_bytes(s->items[i].dtype);
-        if (s->items[i].n_boxes > 0)
-            DTX_TRY(s->ctx,
-                    into ? dtx_tensor_set(queue, &s->tensors[i], host) : dtx_tensor_get(queue, &s->tensors[i], host));
+        DTX_TRY(s->ctx,
+                into ? dtx_tensor_set(queue, &s->tensors[i], host) : dtx_tensor_get(queue, &s->tensors[i], host));
     }
+    return DTX_OK;
+}
+
+enum dtx_status dtx_state_snapshot(struct dtx_state *s, struct dtx_ckpt_staging *staging)
+{
+    DTX_TRY(s->ctx, dtx_ckpt_staging_place(staging, s->items, s->n));
+    DTX_TRY(s->ctx, dtx_engine_settle(s->engine));
+    if (!DTX_MUTANT(snapshot_not_copied))
+        return copy_items(s, false);
+    for (int i = 0; i < s->n; i++) /* host memory on the CPU: the writer reads what training changes */
+        s->items[i].data = (char *)s->tensors[i].data - s->skip[i] * (int64_t)dtx_dtype_bytes(s->items[i].dtype);
     return DTX_OK;
 }
 
 enum dtx_status dtx_state_save(struct dtx_engine *engine, const char *dir, const struct dtx_ckpt_meta *meta,
                                const struct dtx_ckpt_save_options *options)
 {
-    struct state s;
     struct dtx_comm *world = dtx_engine_mesh(engine)->world;
-    enum dtx_status status = open_state(engine, false, false, &s);
+    struct dtx_ckpt_staging *staging = NULL;
+    struct dtx_ckpt_saved saved;
+    struct dtx_state s;
+    DTX_TRY(world->ctx, dtx_comm_agree(world, dtx_state_open(engine, &s)));
+    enum dtx_status status =
+        dtx_ckpt_staging_open(s.ctx, world, dtx_ckpt_staging_bytes(s.items, s.n), false, 0, &staging);
     if (status == DTX_OK)
-        status = dtx_engine_settle(engine);
-    if (status == DTX_OK)
-        status = copy_items(&s, false);
-    status = dtx_comm_agree(world, status);
-    if (status == DTX_OK)
-        status = dtx_ckpt_save(s.ctx, world, dir, s.items, s.n, meta, options);
-    close_state(&s);
+        status = dtx_comm_agree(world, dtx_state_snapshot(&s, staging));
+    if (status == DTX_OK) {
+        dtx_ckpt_staging_start(staging, dir, s.items, s.n, meta, options);
+        status = dtx_ckpt_staging_finish(staging, &saved);
+    }
+    dtx_ckpt_staging_close(staging);
+    dtx_state_close(&s);
     return status;
 }
 
 enum dtx_status dtx_state_load(struct dtx_engine *engine, const char *path, bool weights_only)
 {
-    struct state s;
+    struct dtx_state s;
     struct dtx_comm *world = dtx_engine_mesh(engine)->world;
+    void *host = NULL;
     enum dtx_status status = open_state(engine, true, weights_only, &s);
+    if (status == DTX_OK)
+        status = dtx_mem_alloc(s.ctx, (int64_t)dtx_ckpt_staging_bytes(s.items, s.n), 1, &host);
     if (status == DTX_OK)
         status = dtx_engine_settle(engine); /* nobody writes what is loaded */
     status = dtx_comm_agree(world, status);
+    for (int64_t i = 0, at = 0; i < s.n && status == DTX_OK; i++) {
+        s.items[i].data = (char *)host + at;
+        at += (int64_t)dtx_ckpt_staging_bytes(&s.items[i], 1);
+    }
     if (status == DTX_OK)
         status = dtx_ckpt_load(s.ctx, world, path, s.items, s.n);
     if (status == DTX_OK)
         status = copy_items(&s, true);
-    close_state(&s);
-    DTX_TRY(s.ctx, status);
+    dtx_mem_free(host);
+    dtx_state_close(&s);
+    DTX_TRY(world->ctx, status);
     if (DTX_MUTANT(weights_not_refreshed))
         return DTX_OK;
     return dtx_params_refresh(dtx_engine_params(engine), dtx_engine_queue(engine));
