@@ -49,6 +49,8 @@ struct dtx_tokenwriter;
  * document becomes several sequences of one document. */
 enum dtx_status dtx_tokenwriter_create(struct dtx_ctx *ctx, const char *prefix, int64_t vocab, int64_t max_sequence,
                                        struct dtx_tokenwriter **out);
+/* The width, whatever the vocabulary says; before the first token. */
+void dtx_tokenwriter_use_u16(struct dtx_tokenwriter *w, bool narrow);
 /* Adds tokens to the current document; ids outside [0, vocab) are refused. */
 enum dtx_status dtx_tokenwriter_add(struct dtx_ctx *ctx, struct dtx_tokenwriter *w, const int32_t *ids, int64_t n);
 /* Ends the current document, which may be empty. */

@@ -52,6 +52,11 @@ fail:
     return status;
 }
 
+void dtx_tokenwriter_use_u16(struct dtx_tokenwriter *w, bool narrow)
+{
+    w->narrow = narrow;
+}
+
 static enum dtx_status end_sequence(struct dtx_ctx *ctx, struct dtx_tokenwriter *w)
 {
     int32_t length = (int32_t)w->pending;

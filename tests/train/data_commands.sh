@@ -55,6 +55,29 @@ printf 'a\nb\nc\nd\n%.0s' $(seq 50) >four.txt
 expect 0 "entropy 1.3863 nats over 100 tokens" bash -c "'$DTX' tokenize --tokenizer a.json --out four --split line \
     --separator= four.txt && '$DTX' data entropy --heldout 0.5 four"
 
+# Other people's formats: looked into, made into a pair, merged, split; documents where an index or a separator says.
+formats=$DTX_SOURCE/tests/golden/formats
+expect 0 "format       llmc" "$DTX" data inspect "$formats/llmc_gpt2.bin"
+expect 0 "first tokens 50256 15496 995 50256 40" "$DTX" data inspect "$formats/llmc_llama3.bin"
+expect 0 "good: 5 tokens, largest id 50256" "$DTX" data verify "$formats/llmc_gpt2.bin" "$formats/tiny_i32"
+expect 0 "3 documents, 5 tokens" "$DTX" data convert --separator 50256 --out llmc "$formats/llmc_llama3.bin"
+expect 0 "type         i32" "$DTX" data inspect llmc
+expect 0 "7 documents, 14 tokens" "$DTX" data merge --out merged "$formats/tiny_u16" llmc
+expect 0 "first tokens 1 2 3 65535 10 11 12 13 14 50256 15496 995 50256 40" "$DTX" data inspect merged
+expect 0 "parts-00001-of-00002: 3 documents, 5 tokens" "$DTX" data split --shares 9,5 --out parts merged
+expect 0 "by-00004-of-00005: 1 documents, 1 tokens" "$DTX" data split --tokens 3 --out by merged
+expect 0 "whole-00000-of-00001: 7 documents, 14 tokens" "$DTX" data split --parts 1 --out whole merged
+cmp whole-00000-of-00001.bin merged.bin && cmp whole-00000-of-00001.idx merged.idx || complain "one part is not the whole"
+printf '\1\0\2\0\3\0' >raw.npy
+expect 0 "first tokens 1 2 3" "$DTX" data inspect --type u16 --mmap raw.npy
+expect 78 "what type" "$DTX" data inspect raw.npy
+expect 78 "merged.bin or .idx exists" "$DTX" data convert --out merged "$formats/tiny_u16"
+expect 78 "takes one file" "$DTX" data convert --out x "$formats/tiny_u16" "$formats/tiny_i32"
+expect 78 "--parts, --shares and --tokens" "$DTX" data split --out x merged
+expect 78 "'-1' is no positive share" "$DTX" data split --shares 1,-1 --out x merged
+expect 78 "1 of 2 files are not good" "$DTX" data verify merged nothing
+expect 78 "is none of llm.c's" "$DTX" data inspect llmc:text.txt
+
 # What is wrong is named, with the exit codes of the design.
 expect 78 "--vocabs" "$DTX" tokenizer train --vocabs 300 text.txt
 expect 78 "vocab" "$DTX" tokenizer train --vocab 256 text.txt
