@@ -39,23 +39,38 @@ struct dtx_ckpt_meta {
     int mesh[4]; /* tp, dp, pp, cp of the writer */
     char isa[32], program[32];
     double best_heldout; /* lowest held-out loss so far; NaN when none */
+    double heldout;      /* held-out loss of this very step; NaN when it was not measured */
     char origin[256];    /* where weights alone come from ("imported from …"); "": a run, with all its state */
     char *config;        /* resolved options as YAML; owned by whoever filled it (load: free with dtx_mem_free) */
 };
 
+/* What a save that went well has to tell. */
+struct dtx_ckpt_saved {
+    char folder[4096];
+    int64_t step, bytes;
+    int shards;
+    double seconds;
+    char warning[512]; /* why older checkpoints stay that should go; "": they went */
+};
+
 /* Zeros mean the defaults. */
 struct dtx_ckpt_save_options {
-    int keep;          /* newest complete checkpoints kept; 0: all */
-    int max_shards;    /* 1..256, default 256; with more ranks, writers gather from their neighbours */
-    int64_t box_bytes; /* longer boxes are cut, or earlier, so that shards come out equal; default 64 MiB */
+    int keep;                     /* newest complete checkpoints kept; 0: all */
+    int64_t keep_every;           /* and those of steps that are multiples of this; 0: none of them */
+    int keep_best;                /* and so many with the lowest held-out loss of their step */
+    struct dtx_ckpt_saved *saved; /* takes the report on success; NULL: it is logged */
+    int max_shards;               /* 1..256, default 256; with more ranks, writers gather from their neighbours */
+    int64_t box_bytes;            /* longer boxes are cut, or earlier, so that shards come out equal; default 64 MiB */
 };
 
 /* Writes DIR/step-XXXXXXXX, making DIR where it is missing; a checkpoint of the same step is replaced. Logs "saved"
- * only when it is durable. Keeps the newest `keep` complete checkpoints, never removes the one just written. On failure
+ * only when it is durable. Removes complete checkpoints that no `keep` asks for, never the one just written. On failure
  * the earlier checkpoints are untouched and the caller may go on. */
 enum dtx_status dtx_ckpt_save(struct dtx_ctx *ctx, struct dtx_comm *world, const char *dir,
                               const struct dtx_ckpt_item *items, int n_items, const struct dtx_ckpt_meta *meta,
                               const struct dtx_ckpt_save_options *options);
+/* "saved …", by root. Not collective. */
+void dtx_ckpt_saved_log(const struct dtx_ctx *ctx, const struct dtx_ckpt_saved *saved);
 /* A search for the checkpoint to load: zero to begin with, equal on all ranks. */
 struct dtx_ckpt_search {
     bool single;           /* the user named one checkpoint: there is no other */

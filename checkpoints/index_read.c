@@ -1,5 +1,6 @@
 #include "checkpoints/index.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -68,6 +69,9 @@ static enum dtx_status read_meta(struct dtx_ctx *ctx, hid_t file, const char *pa
     DTX_TRY(ctx, dtx_h5_read_attribute(ctx, file, path, "best_heldout", H5T_NATIVE_DOUBLE, 0, &meta->best_heldout));
     DTX_TRY(ctx, dtx_h5_read_text_attribute(ctx, file, path, "isa", meta->isa, sizeof meta->isa));
     DTX_TRY(ctx, dtx_h5_read_text_attribute(ctx, file, path, "program", meta->program, sizeof meta->program));
+    meta->heldout = NAN;
+    if (H5Aexists(file, "heldout") > 0)
+        DTX_TRY(ctx, dtx_h5_read_attribute(ctx, file, path, "heldout", H5T_NATIVE_DOUBLE, 0, &meta->heldout));
     if (H5Aexists(file, "origin") > 0)
         DTX_TRY(ctx, dtx_h5_read_text_attribute(ctx, file, path, "origin", meta->origin, sizeof meta->origin));
     for (int i = 0; i < 3; i++)

@@ -2,10 +2,12 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "checkpoints/index.h"
 #include "checkpoints/manifest.h"
 #include "kernels/base/mem.h"
 #include "kernels/base/mutant.h"
@@ -166,24 +168,72 @@ static enum dtx_status remove_checkpoint(struct dtx_ctx *ctx, const char *dir, c
     return dtx_disk_remove_folder(ctx, gone);
 }
 
-enum dtx_status dtx_ckpt_retain(struct dtx_ctx *ctx, const char *dir, int keep)
+/* The held-out loss that a checkpoint was saved with; NaN: it has none, or cannot be read. */
+static double heldout_of(const struct dtx_ctx *ctx, const char *dir, const struct dtx_ckpt_place *place)
+{
+    struct dtx_ctx quiet;
+    struct dtx_ckpt_index index;
+    char path[DTX_DISK_PATH];
+    dtx_ctx_init_child(&quiet, ctx);
+    if (dtx_disk_join(&quiet, dir, place->name, path) != DTX_OK || dtx_ckpt_index_read(&quiet, path, &index) != DTX_OK)
+        return NAN;
+    double loss = index.meta.heldout;
+    dtx_ckpt_index_free(&index);
+    return loss;
+}
+
+/* Marks the complete checkpoints with the lowest losses; they are ordered newest first. */
+static enum dtx_status mark_best(struct dtx_ctx *ctx, const char *dir, const struct dtx_ckpt_place *places, int n,
+                                 int best, bool *kept)
+{
+    void *memory;
+    if (best <= 0)
+        return DTX_OK;
+    DTX_TRY(ctx, dtx_mem_alloc(ctx, n, sizeof(double), &memory));
+    double *loss = memory;
+    for (int i = 0; i < n; i++)
+        loss[i] = places[i].status == DTX_OK ? heldout_of(ctx, dir, &places[i]) : NAN;
+    for (; best > 0; best--) {
+        int lowest = -1;
+        for (int i = 0; i < n; i++)
+            if (!isnan(loss[i]) &&
+                (lowest < 0 || (DTX_MUTANT(ckpt_retain_worst) ? loss[i] > loss[lowest] : loss[i] < loss[lowest])))
+                lowest = i;
+        if (lowest < 0)
+            break;
+        kept[lowest] = true;
+        loss[lowest] = NAN;
+    }
+    dtx_mem_free(memory);
+    return DTX_OK;
+}
+
+enum dtx_status dtx_ckpt_retain(struct dtx_ctx *ctx, const char *dir, const struct dtx_ckpt_save_options *options)
 {
     struct dtx_ckpt_place *places;
+    void *memory = NULL;
     int n;
-    if (keep <= 0)
+    if (options->keep <= 0)
         return DTX_OK;
     DTX_TRY(ctx, dtx_ckpt_list(ctx, dir, &places, &n));
-    enum dtx_status status = DTX_OK;
     int good = 0, all = 0;
+    enum dtx_status status = dtx_mem_alloc(ctx, n, sizeof(bool), &memory);
+    bool *kept = memory;
+    if (status == DTX_OK)
+        status = mark_best(ctx, dir, places, n, options->keep_best, kept);
     for (int i = 0; i < n; i++)
         all += places[i].status == DTX_OK;
     for (int i = 0; i < n && status == DTX_OK; i++) {
         if (places[i].status != DTX_OK)
             continue;
         good++;
-        if (DTX_MUTANT(ckpt_retain_oldest) ? good <= all - keep : good > keep)
+        bool recent = DTX_MUTANT(ckpt_retain_oldest) ? good > all - options->keep : good <= options->keep;
+        bool round = options->keep_every > 0 && places[i].step % options->keep_every == 0 &&
+                     !DTX_MUTANT(ckpt_retain_every_forgotten);
+        if (!recent && !round && !kept[i])
             status = remove_checkpoint(ctx, dir, &places[i]);
     }
+    dtx_mem_free(memory);
     dtx_mem_free(places);
     return status;
 }

@@ -5,6 +5,7 @@
 #ifndef DTX_CHECKPOINTS_RETAIN_H
 #define DTX_CHECKPOINTS_RETAIN_H
 
+#include "checkpoints/ckpt.h"
 #include "checkpoints/disk.h"
 #include "kernels/base/status.h"
 
@@ -25,7 +26,9 @@ enum dtx_status dtx_ckpt_list(struct dtx_ctx *ctx, const char *dir, struct dtx_c
 int64_t dtx_ckpt_next_sequence(const struct dtx_ckpt_place *places, int n);
 /* Puts back what a killed save left half replaced; removes what it left half written or half removed. */
 enum dtx_status dtx_ckpt_tidy(struct dtx_ctx *ctx, const char *dir);
-/* Removes complete checkpoints but the newest `keep` (0: none is removed). Incomplete ones are left alone. */
-enum dtx_status dtx_ckpt_retain(struct dtx_ctx *ctx, const char *dir, int keep);
+/* Removes complete checkpoints but the newest `keep` (0: none is removed), those whose step is a multiple of
+ * keep_every, and the keep_best ones of the lowest held-out losses (of equal ones the newer). Incomplete ones are left
+ * alone. */
+enum dtx_status dtx_ckpt_retain(struct dtx_ctx *ctx, const char *dir, const struct dtx_ckpt_save_options *options);
 
 #endif

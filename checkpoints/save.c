@@ -38,7 +38,8 @@ struct save {
     struct dtx_comm *world;
     const struct dtx_ckpt_meta *meta;
     int64_t box_bytes;
-    int keep, max_shards;
+    struct dtx_ckpt_save_options options;
+    int max_shards;
     char dir[DTX_DISK_PATH], folder[DTX_DISK_PATH], final[DTX_DISK_PATH]; /* folder: where it is written */
     struct part *parts;                                                   /* of this rank */
     int64_t n_parts;
@@ -509,13 +510,26 @@ static enum dtx_status publish(struct save *s)
     return DTX_MUTANT(ckpt_latest_first) ? DTX_OK : update_latest(s);
 }
 
-static void report(const struct save *s, double seconds)
+void dtx_ckpt_saved_log(const struct dtx_ctx *ctx, const struct dtx_ckpt_saved *saved)
 {
-    int64_t bytes = 0;
+    dtx_log(ctx, DTX_LOG_INFO, "saved %s: %.1f MB in %d shards, %.2f s", saved->folder, 1e-6 * (double)saved->bytes,
+            saved->shards, saved->seconds);
+    if (saved->warning[0])
+        dtx_log(ctx, DTX_LOG_WARN, "old checkpoints stay: %s", saved->warning);
+}
+
+/* What is told of it: to the caller, or (root) to people. `old`: the context in which older ones were removed. */
+static void report(const struct save *s, double seconds, const struct dtx_ctx *old)
+{
+    struct dtx_ckpt_saved saved = {.step = s->meta->step, .shards = s->n_shards, .seconds = seconds};
+    memcpy(saved.folder, s->final, sizeof saved.folder);
+    snprintf(saved.warning, sizeof saved.warning, "%.500s", old ? old->error.text : "");
     for (int64_t i = 0; i < s->n; i++)
-        bytes += s->entries[i].bytes;
-    dtx_log(s->ctx, DTX_LOG_INFO, "saved %s: %.1f MB in %d shards, %.2f s", s->final, 1e-6 * (double)bytes, s->n_shards,
-            seconds);
+        saved.bytes += s->entries[i].bytes;
+    if (s->options.saved)
+        *s->options.saved = saved;
+    else if (s->world->rank == 0)
+        dtx_ckpt_saved_log(s->ctx, &saved);
 }
 
 static enum dtx_status save_steps(struct save *s, const struct dtx_ckpt_item *items, int n_items)
@@ -538,7 +552,7 @@ static enum dtx_status save_steps(struct save *s, const struct dtx_ckpt_item *it
     DTX_TRY(ctx, check_shards(s));
     DTX_TRY(ctx, dtx_comm_agree(s->world, root ? finish_folder(s) : DTX_OK));
     if (DTX_MUTANT(ckpt_saved_too_early) && root)
-        report(s, 0);
+        report(s, 0, NULL);
     DTX_TRY(ctx, dtx_comm_agree(s->world, root ? publish(s) : DTX_OK));
     if (DTX_MUTANT(ckpt_marker_first)) { /* marker, name, and only then the data */
         char path[DTX_DISK_PATH];
@@ -575,9 +589,9 @@ enum dtx_status dtx_ckpt_save(struct dtx_ctx *ctx, struct dtx_comm *world, const
     s->meta = meta;
     s->shard = s->fd = -1;
     s->layout.file = s->layout.driver = -1;
-    s->keep = options ? options->keep : 0;
-    s->max_shards = options && options->max_shards ? options->max_shards : DTX_CKPT_SHARDS;
-    s->box_bytes = options && options->box_bytes ? options->box_bytes : DTX_CKPT_BOX_BYTES;
+    s->options = options ? *options : (struct dtx_ckpt_save_options){0};
+    s->max_shards = s->options.max_shards ? s->options.max_shards : DTX_CKPT_SHARDS;
+    s->box_bytes = s->options.box_bytes ? s->options.box_bytes : DTX_CKPT_BOX_BYTES;
     status = snprintf(s->dir, sizeof s->dir, "%s", dir) < (int)sizeof s->dir
                  ? DTX_OK
                  : dtx_fail(ctx, DTX_E_CONFIG, "checkpoint folder: its path is too long");
@@ -588,12 +602,13 @@ enum dtx_status dtx_ckpt_save(struct dtx_ctx *ctx, struct dtx_comm *world, const
     status = save_steps(s, items, n_items);
     if (status != DTX_OK) {
         discard(s);
-    } else if (world->rank == 0) {
+    } else {
         struct dtx_ctx quiet;
         dtx_ctx_init_child(&quiet, ctx);
-        report(s, dtx_clock_now() - start);
-        if (dtx_ckpt_retain(&quiet, s->dir, s->keep) != DTX_OK)
-            dtx_log(ctx, DTX_LOG_WARN, "old checkpoints stay: %s", quiet.error.text);
+        start = dtx_clock_now() - start;
+        if (world->rank == 0)
+            (void)dtx_ckpt_retain(&quiet, s->dir, &s->options);
+        report(s, start, &quiet);
     }
 done:
     dtx_mem_free(s->parts);

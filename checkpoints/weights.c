@@ -36,7 +36,7 @@ static enum dtx_status save(struct dtx_ctx *ctx, const struct dtx_ckpt_weights *
                             struct dtx_meter *meter, const char *out)
 {
     struct dtx_comm *self;
-    meta->best_heldout = NAN;
+    meta->best_heldout = meta->heldout = NAN;
     meta->mesh[0] = meta->mesh[1] = meta->mesh[2] = meta->mesh[3] = 1;
     snprintf(meta->isa, sizeof meta->isa, "none");
     snprintf(meta->program, sizeof meta->program, "dtx %s", DTX_VERSION);

@@ -17,11 +17,17 @@
 #include "trainer/progress.h"
 #include "trainer/run_folder.h"
 #include "trainer/run_status.h"
-#include "trainer/state.h"
+#include "trainer/saver.h"
 #include "trainer/stop.h"
 #include "trainer/tracing.h"
 
 enum { MAX_SKIPPED = 20 }; /* steps in a row without an update before the run gives up */
+
+/* What a rank tells the others after each step. */
+struct wish {
+    int stop_signal;
+    int save_ended;
+};
 
 struct loop {
     struct dtx_session *s;
@@ -35,18 +41,19 @@ struct loop {
     struct dtx_run_folder folder;  /* rank 0 */
     struct dtx_tracing tracing;
     bool documents; /* options that every step asks for */
-    int64_t eval_every, eval_samples, checkpoint_every, replicas_every;
+    int64_t eval_every, eval_samples, replicas_every;
     bool replicas_stop; /* a difference between copies ends the run */
-    struct dtx_ckpt_save_options save_options;
-    int *stop_signals;         /* [ranks] */
+    struct dtx_saver *saver;
+    struct wish *wishes;       /* [ranks] */
     int32_t *tokens, *targets; /* [sequences · length] */
     double *lambda;            /* [layers] */
     double peak;               /* FLOP/s of all ranks */
     size_t memory_bytes;       /* the fullest rank's */
-    int64_t step, steps, saved_step, tokens_seen;
+    int64_t step, steps, tokens_seen;
     int64_t end; /* last step of this call: train.until or the run's last */
     int skipped_in_a_row;
     double best_heldout;
+    bool save_ended; /* all ranks' part of the save under way */
     int stop_signal; /* the one that the lowest rank with any was sent; 0: go on */
 };
 
@@ -72,11 +79,8 @@ static void read_options(struct loop *l)
     l->documents = dtx_opt_bool(opt, "data.doc_reset");
     l->eval_every = dtx_opt_int(opt, "eval.every");
     l->eval_samples = dtx_opt_int(opt, "eval.samples");
-    l->checkpoint_every = dtx_opt_int(opt, "checkpoint.every");
     l->replicas_every = dtx_opt_int(opt, "check.replicas_every");
     l->replicas_stop = strcmp(dtx_opt_text(opt, "check.replicas_action"), "stop") == 0;
-    l->save_options = (struct dtx_ckpt_save_options){.keep = (int)dtx_opt_int(opt, "checkpoint.keep"),
-                                                     .max_shards = (int)dtx_opt_int(opt, "checkpoint.max_shards")};
 }
 
 static enum dtx_status open_data(struct loop *l)
@@ -108,8 +112,8 @@ static enum dtx_status open_data(struct loop *l)
     l->lambda = p;
     if (!*config.paths)
         return dtx_fail(l->ctx, DTX_E_CONFIG, "data.train is not set: give the prefix of a pair of token files");
-    DTX_TRY(l->ctx, dtx_mem_alloc(l->ctx, s->world->size, sizeof *l->stop_signals, &p));
-    l->stop_signals = p;
+    DTX_TRY(l->ctx, dtx_mem_alloc(l->ctx, s->world->size, sizeof *l->wishes, &p));
+    l->wishes = p;
     DTX_TRY(l->ctx, dtx_stream_open(l->ctx, &config, &l->stream));
     DTX_TRY(l->ctx, dtx_loader_open(l->ctx, l->stream, &loader, &l->loader));
     if (l->eval_samples > 0 && config.heldout > 0)
@@ -226,7 +230,7 @@ static enum dtx_status open_loop(struct loop *l)
     read_options(l);
     l->best_heldout = NAN;
     if (s->resumed || (DTX_MUTANT(init_keeps_step) && s->initialized)) {
-        l->step = l->saved_step = s->meta.step;
+        l->step = s->meta.step;
         l->tokens_seen = DTX_MUTANT(tokens_forgotten_on_resume) ? 0 : s->meta.tokens;
         l->best_heldout = s->meta.best_heldout;
     }
@@ -238,22 +242,30 @@ static enum dtx_status open_loop(struct loop *l)
     DTX_TRY(l->ctx, measure_ranks(l));
     dtx_start_mark(&s->start, "peak");
     DTX_TRY(l->ctx, dtx_tracing_open(s, &l->tracing));
+    DTX_TRY(l->ctx, dtx_saver_open(s, l->progress, &l->saver));
     if (root(l))
         describe(l);
     return DTX_OK;
 }
 
-static enum dtx_status close_loop(struct loop *l)
+/* failed: the other ranks may be anywhere. */
+static enum dtx_status close_loop(struct loop *l, bool failed)
 {
+    bool idle = true;
+    if (failed)
+        idle = dtx_saver_halt(l->saver);
+    else
+        dtx_saver_close(l->saver);
     enum dtx_status status = dtx_metrics_close(l->ctx, l->metrics);
-    dtx_tracing_close(&l->tracing);
+    if (idle) /* its thread records nothing more */
+        dtx_tracing_close(&l->tracing);
     dtx_progress_close(l->progress);
     dtx_heldout_close(l->heldout);
     dtx_loader_close(l->loader);
     dtx_stream_close(l->stream);
     dtx_mem_free(l->tokens);
     dtx_mem_free(l->lambda);
-    dtx_mem_free(l->stop_signals);
+    dtx_mem_free(l->wishes);
     dtx_run_folder_close(&l->folder);
     return status;
 }
@@ -273,14 +285,27 @@ static enum dtx_status next_batch(struct loop *l, struct dtx_batch *batch)
     return DTX_OK;
 }
 
-/* Every rank learns whether any was asked to stop, and by which signal. */
-static enum dtx_status agree_to_stop(struct loop *l)
+/* Every rank learns whether any was asked to stop, and by which signal; and whether a checkpoint is written now. */
+static enum dtx_status agree(struct loop *l)
 {
-    int mine = dtx_stop_requested(), asked = DTX_MUTANT(stop_of_rank_0_only) ? 1 : l->s->world->size;
-    DTX_TRY(l->ctx, dtx_comm_gather_bytes(l->s->world, &mine, sizeof mine, l->stop_signals));
+    struct wish mine = {dtx_stop_requested(), dtx_saver_done(l->saver)};
+    int asked = DTX_MUTANT(stop_of_rank_0_only) ? 1 : l->s->world->size;
+    DTX_TRY(l->ctx, dtx_comm_gather_bytes(l->s->world, &mine, sizeof mine, l->wishes));
     for (int r = 0; r < asked && l->stop_signal == 0; r++)
-        l->stop_signal = l->stop_signals[r];
+        l->stop_signal = l->wishes[r].stop_signal;
+    l->save_ended = true;
+    for (int r = 0; r < l->s->world->size; r++)
+        l->save_ended = l->save_ended && l->wishes[r].save_ended;
+    if (l->save_ended)
+        dtx_saver_finish(l->saver);
     return DTX_OK;
+}
+
+/* Step of the last checkpoint, for a report of what ends the run; what is being written may be one. */
+static long long last_saved(struct loop *l)
+{
+    dtx_saver_finish(l->saver);
+    return (long long)dtx_max64(dtx_saver_saved(l->saver), 0);
 }
 
 /* Compares what several ranks hold alike. A difference ends the run on all ranks with one report, or is a warning. */
@@ -293,15 +318,16 @@ static enum dtx_status check_replicas(struct loop *l)
     DTX_TRY(l->ctx, dtx_engine_replicas(l->s->engine, &report));
     if (report.tensors == 0)
         return DTX_OK;
+    long long saved = last_saved(l);
     if (root(l) && l->progress)
         dtx_progress_clear(l->progress);
     if (root(l) && l->replicas_stop)
-        status = dtx_fail(l->ctx, DTX_E_NUMERIC,
-                          "step %lld: copies of %lld tensor%s differ between ranks: %s. Nothing is saved of it; the "
-                          "last checkpoint is of step %lld. Look at memory errors and the network of the ranks named; "
-                          "check.replicas_action warn goes on regardless",
-                          (long long)l->step, (long long)report.tensors, report.tensors == 1 ? "" : "s", report.text,
-                          (long long)l->saved_step);
+        status =
+            dtx_fail(l->ctx, DTX_E_NUMERIC,
+                     "step %lld: copies of %lld tensor%s differ between ranks: %s. Nothing is saved of it; the "
+                     "last checkpoint is of step %lld. Look at memory errors and the network of the ranks named; "
+                     "check.replicas_action warn goes on regardless",
+                     (long long)l->step, (long long)report.tensors, report.tensors == 1 ? "" : "s", report.text, saved);
     else if (root(l))
         dtx_log(l->ctx, DTX_LOG_WARN, "step %lld: copies of %lld tensor%s differ between ranks: %s", (long long)l->step,
                 (long long)report.tensors, report.tensors == 1 ? "" : "s", report.text);
@@ -309,7 +335,7 @@ static enum dtx_status check_replicas(struct loop *l)
 }
 
 /* A failed save warns and training goes on; earlier checkpoints are untouched. Damaged weights are never saved. */
-static enum dtx_status save(struct loop *l)
+static enum dtx_status save(struct loop *l, double heldout)
 {
     struct dtx_session *s = l->s;
     bool finite;
@@ -318,7 +344,7 @@ static enum dtx_status save(struct loop *l)
         return dtx_fail(l->ctx, DTX_E_NUMERIC,
                         "step %lld left weights or optimizer states that are not finite; nothing is saved of it. Lower "
                         "lr.peak or look at the optimizer's options; the last checkpoint is of step %lld",
-                        (long long)l->step, (long long)l->saved_step);
+                        (long long)l->step, last_saved(l));
     struct dtx_ckpt_meta meta = {.step = l->step,
                                  .tokens = l->tokens_seen,
                                  .samples = dtx_loader_position(l->loader),
@@ -327,6 +353,7 @@ static enum dtx_status save(struct loop *l)
                                           s->config.mesh[DTX_AXIS_PP], s->config.mesh[DTX_AXIS_CP]},
                                  .program = "dtx " DTX_VERSION,
                                  .best_heldout = l->best_heldout,
+                                 .heldout = heldout,
                                  .config = s->text};
     snprintf(meta.isa, sizeof meta.isa, "%s", dtx_isa_name(s->backend->isa));
     if (DTX_MUTANT(resume_position_off_by_one))
@@ -337,22 +364,9 @@ static enum dtx_status save(struct loop *l)
         dtx_log(l->ctx, DTX_LOG_WARN, "%s", l->ctx->error.text);
         dtx_error_clear(l->ctx);
     }
-    double begin = dtx_trace_begin(l->ctx);
-    enum dtx_status status = dtx_state_save(s->engine, s->checkpoint_dir, &meta, &l->save_options);
-    dtx_trace_end(l->ctx, begin, DTX_SPAN_WAIT, "checkpoint", "save", -1, 0);
-    if (status == DTX_OK) {
-        l->saved_step = l->step;
-        if (root(l))
-            dtx_run_status_write(l->ctx, s->run_dir, "running", l->step, l->steps, DTX_OK, "");
-        return DTX_OK;
-    }
-    if (root(l))
-        dtx_log(l->ctx, DTX_LOG_WARN, "checkpoint of step %lld was not saved: %s", (long long)l->step,
-                l->ctx->error.text);
+    /* with nothing left to train, a lost state is a failure */
     bool last = l->step == l->end || l->stop_signal != 0 || DTX_MUTANT(failed_save_ends_run);
-    if (!last)
-        dtx_error_clear(l->ctx);
-    return last ? status : DTX_OK; /* with nothing left to train, a lost state is a failure */
+    return dtx_saver_save(l->saver, &meta, l->save_ended, last);
 }
 
 static enum dtx_status report(struct loop *l, const struct dtx_step_result *result, double heldout, double seconds,
@@ -410,11 +424,19 @@ static void tell_start(struct loop *l)
         dtx_start_log(&l->s->start, l->ctx);
 }
 
+/* A save that is being written when the traced steps are done belongs to them. */
+static enum dtx_status trace_step(struct loop *l, bool last)
+{
+    if (dtx_tracing_ends(&l->tracing, last))
+        dtx_saver_finish(l->saver);
+    return dtx_tracing_step(&l->tracing, last ? l->step : l->step + 1, last);
+}
+
 static enum dtx_status one_step(struct loop *l)
 {
     struct dtx_batch data;
     struct dtx_step_result result;
-    DTX_TRY(l->ctx, dtx_tracing_step(&l->tracing, l->step + 1, false));
+    DTX_TRY(l->ctx, trace_step(l, false));
     double heldout, start = dtx_clock_now();
     DTX_TRY(l->ctx, dtx_comm_agree(l->s->world, next_batch(l, &data)));
     struct dtx_engine_batch batch = {l->tokens, l->targets, l->documents ? data.doc_start : NULL};
@@ -431,17 +453,16 @@ static enum dtx_status one_step(struct loop *l)
             l->ctx, DTX_E_NUMERIC,
             "step %lld: loss %g, gradient norm %g; %d steps in a row had no finite gradient. Lower lr.peak or "
             "look at the data; the last checkpoint is of step %lld",
-            (long long)l->step, result.loss, result.grad_norm, MAX_SKIPPED, (long long)l->saved_step);
+            (long long)l->step, result.loss, result.grad_norm, MAX_SKIPPED, last_saved(l));
     DTX_TRY(l->ctx, evaluate(l, &heldout));
     DTX_TRY(l->ctx, report(l, &result, heldout, seconds, data.wait_seconds));
-    DTX_TRY(l->ctx, agree_to_stop(l));
-    bool due = l->checkpoint_every > 0 && l->step % l->checkpoint_every == 0 &&
-               (!result.skipped || DTX_MUTANT(skipped_step_saved));
+    DTX_TRY(l->ctx, agree(l));
+    bool due = dtx_saver_due(l->saver, l->step) && (!result.skipped || DTX_MUTANT(skipped_step_saved));
     bool saving = due || l->stop_signal != 0 || l->step == l->end;
     if (l->replicas_every > 0 &&
         (l->step % l->replicas_every == 0 || (saving && !DTX_MUTANT(replicas_not_checked_before_save))))
         DTX_TRY(l->ctx, check_replicas(l));
-    return saving ? save(l) : DTX_OK;
+    return saving ? save(l, heldout) : DTX_OK;
 }
 
 static enum dtx_status run(struct loop *l)
@@ -456,7 +477,7 @@ static enum dtx_status run(struct loop *l)
         DTX_TRY(l->ctx, check_replicas(l));
     while (l->step < l->end && l->stop_signal == 0)
         DTX_TRY(l->ctx, one_step(l));
-    DTX_TRY(l->ctx, dtx_tracing_step(&l->tracing, l->step, true));
+    DTX_TRY(l->ctx, trace_step(l, true));
     return l->stop_signal != 0 && l->step < l->end ? DTX_E_REQUEUE : DTX_OK;
 }
 
@@ -480,6 +501,6 @@ enum dtx_status dtx_loop_run(struct dtx_session *session)
                                                     : "done";
         dtx_run_status_write(l.ctx, session->run_dir, state, l.step, l.steps, status, l.ctx->error.text);
     }
-    enum dtx_status closed = close_loop(&l);
+    enum dtx_status closed = close_loop(&l, status != DTX_OK && status != DTX_E_REQUEUE);
     return status != DTX_OK ? status : closed;
 }

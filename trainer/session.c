@@ -294,14 +294,14 @@ static enum dtx_status choose_processor(struct dtx_session *s, int *threads, int
     return DTX_OK;
 }
 
-static enum dtx_status open_engine(struct dtx_session *s)
+static enum dtx_status open_engine(struct dtx_session *s, bool saves)
 {
     int threads, isa;
     DTX_TRY(s->ctx, choose_processor(s, &threads, &isa));
     dtx_isa_limit_libraries(s->ctx, isa);
     enum dtx_status status = dtx_backend_open(s->ctx, dtx_opt_text(s->opt, "device"), threads, isa, &s->backend);
     DTX_TRY(s->ctx, dtx_comm_agree(s->world, status));
-    DTX_TRY(s->ctx, dtx_memory_check(s->world, &s->config, s->backend));
+    DTX_TRY(s->ctx, dtx_memory_check(s->world, &s->config, s->backend, saves));
     DTX_TRY(s->ctx, dtx_engine_create(s->ctx, &s->config, s->world, s->backend, &s->engine));
     if (s->resumed && !s->meta.origin[0] && strcmp(s->meta.isa, dtx_isa_name(isa)) != 0 && s->world->rank == 0)
         dtx_log(s->ctx, DTX_LOG_WARN,
@@ -328,7 +328,7 @@ static enum dtx_status open_parts(struct dtx_session *s, const struct dtx_sessio
     if (!s->world->watch)
         DTX_TRY(ctx, dtx_watch_start(s->world, &watch));
     dtx_start_mark(&s->start, "watch");
-    DTX_TRY(ctx, open_engine(s));
+    DTX_TRY(ctx, open_engine(s, !command->needs_checkpoint));
     dtx_start_mark(&s->start, "model");
     if (s->resumed || s->initialized) {
         bool weights_alone = command->needs_checkpoint || s->initialized;

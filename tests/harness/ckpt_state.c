@@ -1,6 +1,7 @@
 #include "tests/harness/ckpt_state.h"
 
 #include <ftw.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -180,6 +181,7 @@ struct dtx_ckpt_meta ckpt_state_meta(int64_t step, struct ckpt_mesh mesh)
                                   .isa = "avx2",
                                   .program = "0.1.0",
                                   .best_heldout = 3.25,
+                                  .heldout = NAN,
                                   .config = config};
 }
 
