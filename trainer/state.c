@@ -7,6 +7,14 @@
 #include "kernels/base/mutant.h"
 #include "trainer/optim.h"
 
+/* Ranks that hold the same elements. What of it is theirs lies one after another, in the order of the list, and each
+ * copy's rank writes an equal piece of that, cut between rows: less than a row more or less than the mean. */
+struct copies {
+    int n, rank; /* how many, and which of them this one is */
+    int64_t total, before;
+};
+enum { CUT = 1, WHOLE = 2, KINDS = 4 }; /* bits: cut over the data ranks; held whole by all tensor ranks */
+
 /* Fills a list of items; without an engine their shapes only. */
 struct list {
     struct dtx_ctx *ctx;
@@ -14,50 +22,95 @@ struct list {
     const struct dtx_mesh *mesh;
     const struct dtx_optim_variant *optim;
     struct dtx_state *state;
+    bool counting; /* of a save: only the totals of `copies` */
+    struct copies copies[KINDS];
 };
 
-/* This rank's part of one tensor of one weight as an item: the rows that the part touches. Of ranks that hold the same
- * elements the first one writes them. */
-static void add_item(const struct list *list, const char *group, const struct dtx_param *p,
-                     const struct dtx_tensor *part, bool loading)
+static void set_copies(struct list *list)
+{
+    const struct dtx_mesh *m = list->mesh;
+    for (int kind = 0; kind < KINDS; kind++) {
+        int data = kind & CUT ? 1 : dtx_mesh_data_size(m), tensor = kind & WHOLE ? m->size[DTX_AXIS_TP] : 1;
+        int data_rank = data > 1 ? dtx_mesh_data_rank(m) : 0, tensor_rank = tensor > 1 ? m->rank[DTX_AXIS_TP] : 0;
+        list->copies[kind] = (struct copies){.n = data * tensor, .rank = data_rank * tensor + tensor_rank};
+    }
+}
+
+/* Where piece `rank` of `c` begins within the part, as an element of the local array: the beginning of a row. */
+static int64_t piece_begin(const struct copies *c, int rank, const struct dtx_param *p, int64_t element_bytes)
+{
+    int64_t row = p->row.ndim == 2 ? p->local[1] : 1;
+    int64_t place = c->total / c->n * rank + c->total % c->n * rank / c->n - c->before; /* in bytes */
+    int64_t first = p->part_first + dtx_max64(0, place) / element_bytes;
+    return dtx_min64(dtx_max64(first / row * row, p->part_first), p->part_first + p->part_count);
+}
+
+/* The elements that this rank writes of its part. */
+static void choose_range(struct list *list, const struct dtx_param *p, enum dtx_dtype dtype, int64_t *first,
+                         int64_t *count)
+{
+    int64_t bytes = (int64_t)dtx_dtype_bytes(dtype);
+    struct copies *c = &list->copies[(p->cut ? CUT : 0) | (p->row.place.kind == DTX_SPLIT ? 0 : WHOLE)];
+    *first = p->part_first;
+    *count = 0;
+    if (p->row.stage != list->mesh->rank[DTX_AXIS_PP])
+        return;
+    if (list->counting) {
+        c->total += p->part_count * bytes;
+        return;
+    }
+    int64_t begin = c->rank == 0 ? p->part_first : piece_begin(c, c->rank, p, bytes);
+    int64_t end = c->rank == c->n - 1 ? p->part_first + p->part_count : piece_begin(c, c->rank + 1, p, bytes);
+    c->before += p->part_count * bytes;
+    if (DTX_MUTANT(first_replica_saves_all)) {
+        begin = p->part_first;
+        end = c->rank == 0 ? p->part_first + p->part_count : begin;
+    }
+    if (!p->cut || !DTX_MUTANT(pieces_of_other_ranks_not_saved) || dtx_mesh_data_rank(list->mesh) == 0) {
+        *first = begin;
+        *count = end - begin;
+    }
+}
+
+/* This rank's part of one tensor of one weight as an item, or what it writes of that: the rows that the range touches.
+ */
+static void add_item(struct list *list, const char *group, const struct dtx_param *p, const struct dtx_tensor *part,
+                     bool loading)
 {
     const struct dtx_mesh *mesh = list->mesh;
     struct dtx_state *s = list->state;
-    struct dtx_ckpt_item *item = &s->items[s->n];
     struct dtx_shard_rows rows;
+    int64_t first = p->part_first, count = p->part_count;
+    if (!loading)
+        choose_range(list, p, part->dtype, &first, &count);
+    if (list->counting || count == 0)
+        return;
+    struct dtx_ckpt_item *item = &s->items[s->n];
     memset(item, 0, sizeof *item);
     snprintf(item->name, sizeof item->name, "/%s/%s", group, p->row.name);
     item->dtype = part->dtype;
     item->ndim = p->row.ndim;
     item->n_boxes =
         dtx_shard_range_boxes(&p->row.place, p->row.ndim, p->row.shape, p->row.padded, mesh->rank[DTX_AXIS_TP],
-                              mesh->size[DTX_AXIS_TP], p->part_first, p->part_count, &rows, item->boxes);
+                              mesh->size[DTX_AXIS_TP], first, count, &rows, item->boxes);
     for (int i = 0; i < item->ndim; i++) {
         item->whole[i] = p->row.shape[i];
         item->local[i] = rows.shape[i];
     }
-    bool first = dtx_mesh_data_rank(mesh) == 0 || (p->cut && !DTX_MUTANT(pieces_of_other_ranks_not_saved));
-    item->writer = first && p->row.stage == mesh->rank[DTX_AXIS_PP] &&
-                   (p->row.place.kind == DTX_SPLIT || mesh->rank[DTX_AXIS_TP] == 0);
-    if (item->n_boxes == 0 || !(loading || item->writer)) /* a save needs nothing of ranks that only hold copies */
+    item->writer = !loading;
+    if (item->n_boxes == 0)
         return;
     s->skip[s->n] = rows.skip;
-    s->tensors[s->n++] = *part;
+    char *data = part->data;
+    size_t before = (size_t)(first - p->part_first) * dtx_dtype_bytes(part->dtype);
+    s->tensors[s->n++] = dtx_tensor_1d(data ? data + before : NULL, part->dtype, count);
 }
 
-static enum dtx_status list_items(const struct list *list, bool loading, bool weights_only)
+static void add_items(struct list *list, bool loading, bool weights_only)
 {
     struct dtx_params *p = list->params;
     const struct dtx_optim_variant *optim = list->optim;
     struct dtx_state *s = list->state;
-    int64_t capacity = (int64_t)p->n * (2 + optim->n_states);
-    void *memory;
-    DTX_TRY(list->ctx, dtx_mem_alloc(list->ctx, capacity, sizeof *s->items, &memory));
-    s->items = memory;
-    DTX_TRY(list->ctx, dtx_mem_alloc(list->ctx, capacity, sizeof *s->tensors, &memory));
-    s->tensors = memory;
-    DTX_TRY(list->ctx, dtx_mem_alloc(list->ctx, capacity, sizeof *s->skip, &memory));
-    s->skip = memory;
     for (int i = 0; i < p->n; i++) {
         struct dtx_param *item = &p->item[i];
         if (!item->held ||
@@ -82,6 +135,27 @@ static enum dtx_status list_items(const struct list *list, bool loading, bool we
             add_item(list, group, item, &item->state[k], loading);
         }
     }
+}
+
+static enum dtx_status list_items(struct list *list, bool loading, bool weights_only)
+{
+    struct dtx_params *p = list->params;
+    const struct dtx_optim_variant *optim = list->optim;
+    struct dtx_state *s = list->state;
+    int64_t capacity = (int64_t)p->n * (2 + optim->n_states);
+    void *memory;
+    DTX_TRY(list->ctx, dtx_mem_alloc(list->ctx, capacity, sizeof *s->items, &memory));
+    s->items = memory;
+    DTX_TRY(list->ctx, dtx_mem_alloc(list->ctx, capacity, sizeof *s->tensors, &memory));
+    s->tensors = memory;
+    DTX_TRY(list->ctx, dtx_mem_alloc(list->ctx, capacity, sizeof *s->skip, &memory));
+    s->skip = memory;
+    set_copies(list);
+    list->counting = !loading;
+    if (list->counting)
+        add_items(list, loading, weights_only);
+    list->counting = false;
+    add_items(list, loading, weights_only);
     return DTX_OK;
 }
 
@@ -116,7 +190,7 @@ enum dtx_status dtx_state_bytes(struct dtx_ctx *ctx, struct dtx_params *params, 
                                 const struct dtx_optim_variant *optim, size_t *bytes)
 {
     struct dtx_state s = {0};
-    struct list list = {ctx, params, mesh, optim, &s};
+    struct list list = {.ctx = ctx, .params = params, .mesh = mesh, .optim = optim, .state = &s};
     enum dtx_status status = list_items(&list, false, false);
     if (status == DTX_OK)
         *bytes = dtx_ckpt_staging_bytes(s.items, s.n);
