@@ -234,7 +234,7 @@ enum dtx_status dtx_state_save(struct dtx_engine *engine, const char *dir, const
     if (status == DTX_OK)
         status = dtx_comm_agree(world, dtx_state_snapshot(&s, staging));
     if (status == DTX_OK) {
-        dtx_ckpt_staging_start(staging, dir, s.items, s.n, meta, options);
+        dtx_ckpt_staging_start(staging, dir, NULL, s.items, s.n, meta, options);
         status = dtx_ckpt_staging_finish(staging, &saved);
     }
     dtx_ckpt_staging_close(staging);
@@ -242,7 +242,8 @@ enum dtx_status dtx_state_save(struct dtx_engine *engine, const char *dir, const
     return status;
 }
 
-enum dtx_status dtx_state_load(struct dtx_engine *engine, const char *path, bool weights_only)
+enum dtx_status dtx_state_load(struct dtx_engine *engine, const char *path, const struct dtx_ckpt_index *local,
+                               bool weights_only)
 {
     struct dtx_state s;
     struct dtx_comm *world = dtx_engine_mesh(engine)->world;
@@ -258,7 +259,8 @@ enum dtx_status dtx_state_load(struct dtx_engine *engine, const char *path, bool
         at += (int64_t)dtx_ckpt_staging_bytes(&s.items[i], 1);
     }
     if (status == DTX_OK)
-        status = dtx_ckpt_load(s.ctx, world, path, s.items, s.n);
+        status = local ? dtx_ckpt_index_load(s.ctx, world, path, local, s.items, s.n)
+                       : dtx_ckpt_load(s.ctx, world, path, s.items, s.n);
     if (status == DTX_OK)
         status = copy_items(&s, true);
     dtx_mem_free(host);
