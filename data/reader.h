@@ -8,6 +8,9 @@
 
 #include "data/source.h"
 
+/* An index with at most this many entries is checked whole at opening, a larger one where it is used and by verify. */
+enum { DTX_READER_CHECKED = 1 << 16 };
+
 struct dtx_token_type {
     const char *name;
     int bytes;
