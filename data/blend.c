@@ -27,19 +27,21 @@ static enum dtx_status add_weights(struct dtx_ctx *ctx, const double *weights, c
     *total = 0;
     for (int s = 0; s < n; s++) {
         if (!(weights[s] > 0 && isfinite(weights[s])) && !DTX_MUTANT(blend_weights_unchecked))
-            return dtx_fail(ctx, DTX_E_CONFIG,
-                            "the weight of source %s is %g; weights are numbers above 0: leave out a source that is not "
-                            "wanted",
-                            names[s], weights[s]);
+            return dtx_fail(
+                ctx, DTX_E_CONFIG,
+                "the weight of source %s is %g; weights are numbers above 0: leave out a source that is not "
+                "wanted",
+                names[s], weights[s]);
         *total += weights[s];
     }
     if (!isfinite(*total))
         return dtx_fail(ctx, DTX_E_CONFIG, "the weights of the %d sources add up to %g", n, *total);
     for (int s = 0; s < n; s++)
         if (weights[s] < LEAST_SHARE * *total)
-            return dtx_fail(ctx, DTX_E_CONFIG,
-                            "the weight of source %s is %g of a sum of %g: no sample in %g would be of it; leave it out",
-                            names[s], weights[s], *total, 1 / LEAST_SHARE);
+            return dtx_fail(
+                ctx, DTX_E_CONFIG,
+                "the weight of source %s is %g of a sum of %g: no sample in %g would be of it; leave it out", names[s],
+                weights[s], *total, 1 / LEAST_SHARE);
     return DTX_OK;
 }
 

@@ -13,7 +13,7 @@ struct grid {
     struct dtx_order order;
 };
 
-/* What was consumed before, see struct dtx_layer. Files count as the course's. */
+/* What was consumed before, see struct dtx_course_layer. Files count as the course's. */
 struct layer {
     bool rest;
     int64_t length, epoch, done, within;
@@ -43,24 +43,23 @@ static enum dtx_status make_grid(struct dtx_ctx *ctx, const struct dtx_course *c
     DTX_TRY(ctx, dtx_mem_alloc(ctx, (int64_t)c->n_files + 1, sizeof *g->first, &p));
     g->first = p;
     g->length = length;
-    for (int f = 0; f < c->n_files; f++)
-        g->first[f + 1] = g->first[f] + (up ? dtx_div_up(c->targets[f], length) : c->targets[f] / length);
+    for (int f = 0; f < c->n_files; f++) {
+        int64_t targets = c->targets[f], lost = DTX_MUTANT(stream_last_sample_lost) && targets >= length;
+        g->first[f + 1] = g->first[f] + (up ? dtx_div_up(targets, length) : targets / length - lost);
+    }
     g->n = g->first[c->n_files];
     return make_order(ctx, &g->order, seed, number, g->n);
 }
 
 static enum dtx_status make_layer(struct dtx_ctx *ctx, struct dtx_course *c, uint64_t seed,
-                                  const struct dtx_ledger *ledger, const struct dtx_course_record *record,
-                                  const struct dtx_layer *from)
+                                  const struct dtx_data_ledger *ledger, const struct dtx_course_record *record,
+                                  const struct dtx_course_layer *from)
 {
     void *p;
     struct layer *to = &c->layers[c->n_layers++];
     int64_t n = 0;
-    *to = (struct layer){.rest = from->rest,
-                         .length = from->length,
-                         .epoch = from->epoch,
-                         .done = from->done,
-                         .within = from->within};
+    *to = (struct layer){
+        .rest = from->rest, .length = from->length, .epoch = from->epoch, .done = from->done, .within = from->within};
     DTX_TRY(ctx, dtx_mem_alloc(ctx, c->n_files, sizeof *to->first, &p));
     to->first = p;
     for (int f = 0; f < c->n_files; f++)
@@ -71,8 +70,9 @@ static enum dtx_status make_layer(struct dtx_ctx *ctx, struct dtx_course *c, uin
         if (k < from->scope.n && from->scope.at[k] == from->grid.at[i]) {
             for (int tries = 0; record->files.at[f] != from->scope.at[k]; tries++) {
                 if (tries == c->n_files)
-                    return dtx_fail(ctx, DTX_E_FORMAT, "the ledger of the data: a layer counts in file %d, which its "
-                                                       "course does not have",
+                    return dtx_fail(ctx, DTX_E_FORMAT,
+                                    "the ledger of the data: a layer counts in file %d, which its "
+                                    "course does not have",
                                     from->scope.at[k]);
                 f = (f + 1) % c->n_files;
             }
@@ -81,7 +81,8 @@ static enum dtx_status make_layer(struct dtx_ctx *ctx, struct dtx_course *c, uin
         }
         n += from->rest ? dtx_div_up(targets, from->length) : targets / from->length;
         if (i == from->grid.n - 1 && k < from->scope.n)
-            return dtx_fail(ctx, DTX_E_FORMAT, "the ledger of the data: a layer counts in file %d, of which it has none",
+            return dtx_fail(ctx, DTX_E_FORMAT,
+                            "the ledger of the data: a layer counts in file %d, of which it has none",
                             from->scope.at[k]);
     }
     DTX_TRY(ctx, dtx_mem_alloc(ctx, c->n_files, sizeof *to->end, &p));
@@ -93,7 +94,7 @@ static enum dtx_status make_layer(struct dtx_ctx *ctx, struct dtx_course *c, uin
     return make_order(ctx, &to->order, seed, from->number, n);
 }
 
-static enum dtx_status make_course(struct dtx_ctx *ctx, uint64_t seed, const struct dtx_ledger *ledger,
+static enum dtx_status make_course(struct dtx_ctx *ctx, uint64_t seed, const struct dtx_data_ledger *ledger,
                                    const struct dtx_course_record *record, struct dtx_course *c)
 {
     void *p;
@@ -115,7 +116,7 @@ static enum dtx_status make_course(struct dtx_ctx *ctx, uint64_t seed, const str
     return make_grid(ctx, c, seed, record->number, record->layers[0].length, true, &c->pieces);
 }
 
-enum dtx_status dtx_course_open(struct dtx_ctx *ctx, uint64_t seed, const struct dtx_ledger *ledger,
+enum dtx_status dtx_course_open(struct dtx_ctx *ctx, uint64_t seed, const struct dtx_data_ledger *ledger,
                                 const struct dtx_course_record *record, struct dtx_course **out,
                                 struct dtx_cursor *start)
 {

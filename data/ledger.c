@@ -15,7 +15,7 @@ static void free_course(struct dtx_course_record *c)
     dtx_mem_free(c->files.at);
 }
 
-void dtx_ledger_free(struct dtx_ledger *ledger)
+void dtx_data_ledger_free(struct dtx_data_ledger *ledger)
 {
     for (int i = 0; i < ledger->n_files; i++)
         dtx_mem_free(ledger->files[i].name);
@@ -24,15 +24,15 @@ void dtx_ledger_free(struct dtx_ledger *ledger)
     dtx_mem_free(ledger->files);
     dtx_mem_free(ledger->courses);
     dtx_mem_free(ledger->skips);
-    *ledger = (struct dtx_ledger){0};
+    *ledger = (struct dtx_data_ledger){0};
 }
 
 /* What arranging needs: where each old file is in the new table, and which course each new file had. */
 struct arrange {
     struct dtx_ctx *ctx;
-    const struct dtx_ledger *old;
-    const struct dtx_ledger_plan *plan;
-    struct dtx_ledger *out;
+    const struct dtx_data_ledger *old;
+    const struct dtx_data_ledger_plan *plan;
+    struct dtx_data_ledger *out;
     int *to;    /* [old files]: place in the new table, −1 none yet */
     int *owner; /* [new files]: source that has it, −1 none */
     int *mark;  /* [new files]: scratch */
@@ -48,9 +48,9 @@ static enum dtx_status copy_list(struct dtx_ctx *ctx, const struct dtx_file_list
     return DTX_OK;
 }
 
-static enum dtx_status add_file(struct arrange *a, const struct dtx_ledger_file *file)
+static enum dtx_status add_file(struct arrange *a, const struct dtx_data_ledger_file *file)
 {
-    struct dtx_ledger_file *copy = &a->out->files[a->out->n_files];
+    struct dtx_data_ledger_file *copy = &a->out->files[a->out->n_files];
     *copy = *file;
     copy->name = NULL;
     a->owner[a->out->n_files++] = -1;
@@ -72,7 +72,7 @@ static enum dtx_status match_files(struct arrange *a)
     for (int f = 0; f < a->plan->n_files; f++)
         for (int k = 0; k < a->old->n_files; k++) {
             int i = (unmatched + k) % a->old->n_files;
-            const struct dtx_ledger_file *was = &a->old->files[i], *is = &a->plan->files[f];
+            const struct dtx_data_ledger_file *was = &a->old->files[i], *is = &a->plan->files[f];
             bool same = a->plan->same_files ? i == f : was->id == is->id && was->targets == is->targets;
             if (a->to[i] >= 0 || !same)
                 continue;
@@ -107,9 +107,10 @@ static void keep_owned(const struct arrange *a, struct dtx_file_list *list, int 
     list->n = n;
 }
 
-static enum dtx_status add_layer(struct arrange *a, struct dtx_course_record *c, int s, const struct dtx_layer *layer)
+static enum dtx_status add_layer(struct arrange *a, struct dtx_course_record *c, int s,
+                                 const struct dtx_course_layer *layer)
 {
-    struct dtx_layer copy = *layer;
+    struct dtx_course_layer copy = *layer;
     copy.grid = copy.scope = (struct dtx_file_list){0};
     enum dtx_status status = copy_list(a->ctx, &layer->grid, &copy.grid);
     if (status == DTX_OK)
@@ -131,16 +132,15 @@ static enum dtx_status add_layer(struct arrange *a, struct dtx_course_record *c,
 }
 
 /* Adds to c what the old course w has consumed of source s's files. */
-static enum dtx_status inherit(struct arrange *a, struct dtx_course_record *c, int s,
-                               const struct dtx_course_record *w)
+static enum dtx_status inherit(struct arrange *a, struct dtx_course_record *c, int s, const struct dtx_course_record *w)
 {
-    struct dtx_layer present = {.length = w->length,
-                                .number = w->number,
-                                .epoch = w->epoch,
-                                .done = w->done,
-                                .grid = w->files,
-                                .scope = w->files};
-    struct dtx_layer rest = present;
+    struct dtx_course_layer present = {.length = w->length,
+                                       .number = w->number,
+                                       .epoch = w->epoch,
+                                       .done = w->done,
+                                       .grid = w->files,
+                                       .scope = w->files};
+    struct dtx_course_layer rest = present;
     for (int i = 0; i < w->n_layers; i++)
         DTX_TRY(a->ctx, add_layer(a, c, s, &w->layers[i]));
     if (w->done > 0 && !DTX_MUTANT(ledger_forgets_last_layer))
@@ -206,7 +206,7 @@ static enum dtx_status keep_course(struct arrange *a, const struct dtx_course_re
 static int64_t new_number(const struct arrange *a)
 {
     int64_t number = 0;
-    const struct dtx_ledger *all[] = {a->old, a->out};
+    const struct dtx_data_ledger *all[] = {a->old, a->out};
     for (int k = 0; k < 2; k++)
         for (int i = 0; i < all[k]->n_courses; i++)
             number = dtx_max64(number, all[k]->courses[i].number + 1);
@@ -293,10 +293,10 @@ static enum dtx_status arrange_all(struct arrange *a)
     return DTX_OK;
 }
 
-enum dtx_status dtx_ledger_arrange(struct dtx_ctx *ctx, const struct dtx_ledger *old,
-                                   const struct dtx_ledger_plan *plan, struct dtx_ledger *out)
+enum dtx_status dtx_data_ledger_arrange(struct dtx_ctx *ctx, const struct dtx_data_ledger *old,
+                                        const struct dtx_data_ledger_plan *plan, struct dtx_data_ledger *out)
 {
-    struct dtx_ledger made = {0};
+    struct dtx_data_ledger made = {0};
     struct arrange a = {.ctx = ctx, .old = old, .plan = plan, .out = &made};
     enum dtx_status status = arrange_all(&a);
     dtx_mem_free(a.to);
@@ -304,11 +304,11 @@ enum dtx_status dtx_ledger_arrange(struct dtx_ctx *ctx, const struct dtx_ledger 
     if (status == DTX_OK)
         *out = made;
     else
-        dtx_ledger_free(&made);
+        dtx_data_ledger_free(&made);
     return status;
 }
 
-enum dtx_status dtx_ledger_skip(struct dtx_ctx *ctx, struct dtx_ledger *ledger, int64_t first, int64_t end)
+enum dtx_status dtx_data_ledger_skip(struct dtx_ctx *ctx, struct dtx_data_ledger *ledger, int64_t first, int64_t end)
 {
     void *p;
     if (first < 0 || end < first)

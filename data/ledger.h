@@ -20,7 +20,7 @@ struct dtx_file_list {
     int n, *at;
 };
 
-struct dtx_ledger_file {
+struct dtx_data_ledger_file {
     uint64_t id;     /* made of its tokens: the same wherever it lies, in whatever format */
     int64_t targets; /* of its training part: tokens − 1, at least 0 */
     char *name;      /* where it lay last */
@@ -28,7 +28,7 @@ struct dtx_ledger_file {
 
 /* Consumed of an epoch under an earlier length or set of files. Counts in the files of `scope` alone, those that the
  * course still has. */
-struct dtx_layer {
+struct dtx_course_layer {
     bool rest; /* not samples, but pieces of a rest: `done` of them and `within` targets of the next */
     int64_t length, number, epoch, done, within;
     struct dtx_file_list grid, scope;
@@ -42,30 +42,30 @@ struct dtx_course_record {
     int64_t unit, within; /* so many pieces of it and targets of the next piece are through */
     struct dtx_file_list files;
     int n_layers;
-    struct dtx_layer *layers;
+    struct dtx_course_layer *layers;
 };
 
 struct dtx_skip {
     int64_t first, end; /* samples of the run that are passed over */
 };
 
-struct dtx_ledger {
+struct dtx_data_ledger {
     int64_t samples; /* of the run: where it stands */
     int n_files, n_courses, n_skips;
-    struct dtx_ledger_file *files;
+    struct dtx_data_ledger_file *files;
     struct dtx_course_record *courses; /* those of the present sources first, in their order */
     struct dtx_skip *skips;            /* ascending, apart from each other */
 };
 
-void dtx_ledger_free(struct dtx_ledger *ledger);
-enum dtx_status dtx_ledger_write(struct dtx_ctx *ctx, const struct dtx_ledger *ledger, char **text);
-/* Refuses what dtx_ledger_write cannot have written. */
-enum dtx_status dtx_ledger_read(struct dtx_ctx *ctx, const char *text, struct dtx_ledger *out);
+void dtx_data_ledger_free(struct dtx_data_ledger *ledger);
+enum dtx_status dtx_data_ledger_write(struct dtx_ctx *ctx, const struct dtx_data_ledger *ledger, char **text);
+/* Refuses what dtx_data_ledger_write cannot have written. */
+enum dtx_status dtx_data_ledger_read(struct dtx_ctx *ctx, const char *text, struct dtx_data_ledger *out);
 
 /* The files and sources of a run that is about to go on. */
-struct dtx_ledger_plan {
-    const struct dtx_ledger_file *files; /* [n_files] */
-    const int *first;                    /* [n_sources + 1]: source s has the files first[s] … first[s + 1] − 1 */
+struct dtx_data_ledger_plan {
+    const struct dtx_data_ledger_file *files; /* [n_files] */
+    const int *first; /* [n_sources + 1]: source s has the files first[s] … first[s + 1] − 1 */
     int n_files, n_sources;
     int64_t length;
     bool same_files; /* the ledger was made for this very plan: files are known by their places, not by id */
@@ -74,10 +74,10 @@ struct dtx_ledger_plan {
 /* The ledger of the run under the plan. A source that has the files and the length it had goes on; else it begins an
  * order of its own over what the ledger says is left of the epoch of its files. Files that no source has any more are
  * kept, with what was consumed of them. `old` is left as it is; an empty one (zeroed) begins a run. */
-enum dtx_status dtx_ledger_arrange(struct dtx_ctx *ctx, const struct dtx_ledger *old,
-                                   const struct dtx_ledger_plan *plan, struct dtx_ledger *out);
+enum dtx_status dtx_data_ledger_arrange(struct dtx_ctx *ctx, const struct dtx_data_ledger *old,
+                                        const struct dtx_data_ledger_plan *plan, struct dtx_data_ledger *out);
 /* Records that samples first … end − 1 are passed over; they count as consumed. */
-enum dtx_status dtx_ledger_skip(struct dtx_ctx *ctx, struct dtx_ledger *ledger, int64_t first, int64_t end);
+enum dtx_status dtx_data_ledger_skip(struct dtx_ctx *ctx, struct dtx_data_ledger *ledger, int64_t first, int64_t end);
 /* The sample behind `n` samples from `first` on that are not passed over. */
 int64_t dtx_skips_pass(const struct dtx_skip *skips, int n_skips, int64_t first, int64_t n);
 

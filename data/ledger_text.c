@@ -43,12 +43,11 @@ static enum dtx_status put_list(struct dtx_ctx *ctx, struct dtx_bytes *b, const 
 
 static enum dtx_status put_course(struct dtx_ctx *ctx, struct dtx_bytes *b, const struct dtx_course_record *c)
 {
-    DTX_TRY(ctx,
-            put(ctx, b, "course %d %" PRId64 " %" PRId64 " %" PRId64 " %" PRId64 " %d %" PRId64 " %" PRId64, c->source,
-                c->number, c->epoch, c->length, c->done, c->rest, c->unit, c->within));
+    DTX_TRY(ctx, put(ctx, b, "course %d %" PRId64 " %" PRId64 " %" PRId64 " %" PRId64 " %d %" PRId64 " %" PRId64,
+                     c->source, c->number, c->epoch, c->length, c->done, c->rest, c->unit, c->within));
     DTX_TRY(ctx, put_list(ctx, b, &c->files));
     for (int i = 0; i < c->n_layers; i++) {
-        const struct dtx_layer *l = &c->layers[i];
+        const struct dtx_course_layer *l = &c->layers[i];
         DTX_TRY(ctx, put(ctx, b, "\nlayer %d %" PRId64 " %" PRId64 " %" PRId64 " %" PRId64 " %" PRId64, l->rest,
                          l->length, l->number, l->epoch, l->done, l->within));
         DTX_TRY(ctx, put_list(ctx, b, &l->grid));
@@ -57,7 +56,7 @@ static enum dtx_status put_course(struct dtx_ctx *ctx, struct dtx_bytes *b, cons
     return put(ctx, b, "\n");
 }
 
-static enum dtx_status put_file(struct dtx_ctx *ctx, struct dtx_bytes *b, const struct dtx_ledger_file *f)
+static enum dtx_status put_file(struct dtx_ctx *ctx, struct dtx_bytes *b, const struct dtx_data_ledger_file *f)
 {
     DTX_TRY(ctx, put(ctx, b, "file %016" PRIx64 " %" PRId64 " ", f->id, f->targets));
     for (const char *c = f->name; *c; c++) {
@@ -67,7 +66,7 @@ static enum dtx_status put_file(struct dtx_ctx *ctx, struct dtx_bytes *b, const 
     return put(ctx, b, "\n");
 }
 
-static enum dtx_status put_all(struct dtx_ctx *ctx, struct dtx_bytes *b, const struct dtx_ledger *ledger)
+static enum dtx_status put_all(struct dtx_ctx *ctx, struct dtx_bytes *b, const struct dtx_data_ledger *ledger)
 {
     DTX_TRY(ctx, put(ctx, b, "%s\nsamples %" PRId64 "\n", first_line, ledger->samples));
     for (int i = 0; i < ledger->n_files; i++)
@@ -80,7 +79,7 @@ static enum dtx_status put_all(struct dtx_ctx *ctx, struct dtx_bytes *b, const s
     return dtx_bytes_append(ctx, b, "", 1);
 }
 
-enum dtx_status dtx_ledger_write(struct dtx_ctx *ctx, const struct dtx_ledger *ledger, char **text)
+enum dtx_status dtx_data_ledger_write(struct dtx_ctx *ctx, const struct dtx_data_ledger *ledger, char **text)
 {
     struct dtx_bytes b = {0};
     enum dtx_status status = put_all(ctx, &b, ledger);
@@ -94,8 +93,8 @@ struct reader {
     struct dtx_ctx *ctx;
     const char *at; /* where the present line goes on */
     int line;
-    struct dtx_ledger *out;
-    int64_t targets; /* of all files so far */
+    struct dtx_data_ledger *out;
+    int64_t targets;   /* of all files so far */
     int *marks, lists; /* [2 · files]: scratch of lists; how many were read */
 };
 
@@ -175,7 +174,7 @@ static enum dtx_status take_list(struct reader *r, struct dtx_file_list *list)
 }
 
 /* Samples, or pieces, of the files of a list. */
-static int64_t count(const struct dtx_ledger *ledger, const struct dtx_file_list *files, int64_t length, bool up)
+static int64_t count(const struct dtx_data_ledger *ledger, const struct dtx_file_list *files, int64_t length, bool up)
 {
     int64_t n = 0;
     for (int i = 0; i < files->n; i++) {
@@ -200,12 +199,12 @@ static enum dtx_status grow(struct reader *r, void **array, int n, size_t size)
 
 static enum dtx_status read_file(struct reader *r)
 {
-    struct dtx_ledger *out = r->out;
+    struct dtx_data_ledger *out = r->out;
     void *array = out->files;
     char *end, *name;
     DTX_TRY(r->ctx, grow(r, &array, out->n_files, sizeof *out->files));
     out->files = array;
-    struct dtx_ledger_file file = {0};
+    struct dtx_data_ledger_file file = {0};
     if (r->marks)
         return refuse(r, "a file stands below a course");
     if (*r->at != ' ' || !isxdigit((unsigned char)r->at[1]))
@@ -228,16 +227,16 @@ static enum dtx_status read_file(struct reader *r)
 
 static enum dtx_status read_course(struct reader *r)
 {
-    struct dtx_ledger *out = r->out;
+    struct dtx_data_ledger *out = r->out;
     void *array = out->courses;
     int rest = 0;
     DTX_TRY(r->ctx, grow(r, &array, out->n_courses, sizeof *out->courses));
     out->courses = array;
     struct dtx_course_record *c = &out->courses[out->n_courses++];
     *c = (struct dtx_course_record){0};
-    if (!take_int(r, -1, INT_MAX, &c->source) || !number(r, 0, INT_MAX, &c->number) ||
-        !number(r, 0, MOST, &c->epoch) || !number(r, 1, INT_MAX, &c->length) || !number(r, 0, MOST, &c->done) ||
-        !take_int(r, 0, 1, &rest) || !number(r, 0, MOST, &c->unit) || !number(r, 0, INT_MAX, &c->within))
+    if (!take_int(r, -1, INT_MAX, &c->source) || !number(r, 0, INT_MAX, &c->number) || !number(r, 0, MOST, &c->epoch) ||
+        !number(r, 1, INT_MAX, &c->length) || !number(r, 0, MOST, &c->done) || !take_int(r, 0, 1, &rest) ||
+        !number(r, 0, MOST, &c->unit) || !number(r, 0, INT_MAX, &c->within))
         return refuse(r, "a course is not what it should be");
     c->rest = rest;
     DTX_TRY(r->ctx, take_list(r, &c->files));
@@ -255,8 +254,8 @@ static enum dtx_status read_layer(struct reader *r)
     int rest = 0;
     DTX_TRY(r->ctx, grow(r, &array, c->n_layers, sizeof *c->layers));
     c->layers = array;
-    struct dtx_layer *l = &c->layers[c->n_layers++];
-    *l = (struct dtx_layer){0};
+    struct dtx_course_layer *l = &c->layers[c->n_layers++];
+    *l = (struct dtx_course_layer){0};
     if (!take_int(r, 0, 1, &rest) || !number(r, 1, INT_MAX, &l->length) || !number(r, 0, INT_MAX, &l->number) ||
         !number(r, 0, MOST, &l->epoch) || !number(r, 0, MOST, &l->done) || !number(r, 0, INT_MAX, &l->within))
         return refuse(r, "a layer is not what it should be");
@@ -273,7 +272,7 @@ static enum dtx_status read_skip(struct reader *r)
     int64_t first = 0, end = 0;
     if (!number(r, 0, MOST, &first) || !number(r, first, MOST, &end))
         return refuse(r, "no interval of samples");
-    return dtx_ledger_skip(r->ctx, r->out, first, end);
+    return dtx_data_ledger_skip(r->ctx, r->out, first, end);
 }
 
 static enum dtx_status read_samples(struct reader *r)
@@ -306,7 +305,7 @@ static enum dtx_status read_line(struct reader *r)
 /* What lines alone do not show: sources numbered in order, files of one course each, a rest has layers below it. */
 static enum dtx_status check_whole(struct reader *r)
 {
-    struct dtx_ledger *out = r->out;
+    struct dtx_data_ledger *out = r->out;
     void *p;
     int present = 0;
     DTX_TRY(r->ctx, dtx_mem_alloc(r->ctx, out->n_files, 1, &p));
@@ -342,15 +341,15 @@ static enum dtx_status read_all(struct reader *r)
     return check_whole(r);
 }
 
-enum dtx_status dtx_ledger_read(struct dtx_ctx *ctx, const char *text, struct dtx_ledger *out)
+enum dtx_status dtx_data_ledger_read(struct dtx_ctx *ctx, const char *text, struct dtx_data_ledger *out)
 {
-    struct dtx_ledger made = {0};
+    struct dtx_data_ledger made = {0};
     struct reader r = {.ctx = ctx, .at = text, .out = &made};
     enum dtx_status status = read_all(&r);
     dtx_mem_free(r.marks);
     if (status == DTX_OK)
         *out = made;
     else
-        dtx_ledger_free(&made);
+        dtx_data_ledger_free(&made);
     return status;
 }
