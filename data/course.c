@@ -113,7 +113,7 @@ static enum dtx_status make_course(struct dtx_ctx *ctx, uint64_t seed, const str
         DTX_TRY(ctx, make_layer(ctx, c, seed, ledger, record, &record->layers[i]));
     for (int f = 0; f < c->n_files; f++)
         c->end[f] = dtx_max64(c->end[f], c->targets[f] / record->length * record->length);
-    return make_grid(ctx, c, seed, record->number, record->layers[0].length, true, &c->pieces);
+    return make_grid(ctx, c, seed, record->number, dtx_course_piece_length(record), true, &c->pieces);
 }
 
 enum dtx_status dtx_course_open(struct dtx_ctx *ctx, uint64_t seed, const struct dtx_data_ledger *ledger,

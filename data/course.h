@@ -7,7 +7,7 @@
  *
  * After a change within an epoch (dtx_data_ledger_arrange) the new samples come in their own order, but for those of
  * whose targets some were consumed before: these are passed over. Then comes the rest: the targets that no sample had,
- * in pieces of the oldest length of the epoch in an order of their own, packed into samples, each piece a document of
+ * in pieces of the shortest length of the epoch in an order of their own, packed into samples, each piece a document of
  * its own; the last sample is filled up with targets that do not count. So every target comes once in an epoch, but for
  * the tail of each file, shorter than a sample of every length of the epoch. Whether a target was consumed is asked of
  * the layers, by the inverse of their orders, never of a list; the walk through such an epoch is sequential, and the

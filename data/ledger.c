@@ -5,6 +5,14 @@
 #include "kernels/base/mem.h"
 #include "kernels/base/mutant.h"
 
+int64_t dtx_course_piece_length(const struct dtx_course_record *course)
+{
+    int64_t length = course->length;
+    for (int i = 0; i < course->n_layers; i++)
+        length = dtx_min64(length, course->layers[i].length);
+    return length;
+}
+
 static void free_course(struct dtx_course_record *c)
 {
     for (int i = 0; i < c->n_layers; i++) {
@@ -148,7 +156,7 @@ static enum dtx_status inherit(struct arrange *a, struct dtx_course_record *c, i
     if (!w->rest || (w->unit == 0 && w->within == 0))
         return DTX_OK;
     rest.rest = true;
-    rest.length = w->layers[0].length;
+    rest.length = dtx_course_piece_length(w);
     rest.done = w->unit;
     rest.within = w->within;
     return add_layer(a, c, s, &rest);

@@ -57,6 +57,9 @@ struct dtx_data_ledger {
     struct dtx_skip *skips;            /* ascending, apart from each other */
 };
 
+/* Of what a rest is made: the shortest length of the course's epoch. */
+int64_t dtx_course_piece_length(const struct dtx_course_record *course);
+
 void dtx_data_ledger_free(struct dtx_data_ledger *ledger);
 enum dtx_status dtx_data_ledger_write(struct dtx_ctx *ctx, const struct dtx_data_ledger *ledger, char **text);
 /* Refuses what dtx_data_ledger_write cannot have written. */

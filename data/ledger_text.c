@@ -313,10 +313,10 @@ static enum dtx_status check_whole(struct reader *r)
     const char *wrong = NULL;
     for (int i = 0; i < out->n_courses && !wrong; i++) {
         const struct dtx_course_record *c = &out->courses[i];
-        int64_t unit = c->n_layers > 0 ? c->layers[0].length : 0;
+        int64_t piece = dtx_course_piece_length(c);
         if (c->source >= 0 && (c->source != present++ || c->source != i))
             wrong = "the sources are not in order";
-        if (c->rest && (unit == 0 || c->unit > count(out, &c->files, unit, true) || c->within > unit))
+        if (c->rest && (c->n_layers == 0 || c->unit > count(out, &c->files, piece, true) || c->within > piece))
             wrong = "a rest is further than its files go";
         for (int k = 0; k < c->files.n; k++)
             if (owned[c->files.at[k]]++)
