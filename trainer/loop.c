@@ -44,11 +44,10 @@ struct loop {
     int64_t eval_every, eval_samples, replicas_every;
     bool replicas_stop; /* a difference between copies ends the run */
     struct dtx_saver *saver;
-    struct wish *wishes;       /* [ranks] */
-    int32_t *tokens, *targets; /* [sequences · length] */
-    double *lambda;            /* [layers] */
-    double peak;               /* FLOP/s of all ranks */
-    size_t memory_bytes;       /* the fullest rank's */
+    struct wish *wishes; /* [ranks] */
+    double *lambda;      /* [layers] */
+    double peak;         /* FLOP/s of all ranks */
+    size_t memory_bytes; /* the fullest rank's */
     int64_t step, steps, tokens_seen;
     int64_t end; /* last step of this call: train.until or the run's last */
     int skipped_in_a_row;
@@ -88,7 +87,6 @@ static enum dtx_status open_data(struct loop *l)
     struct dtx_session *s = l->s;
     const struct dtx_batch_config *b = &s->config.batch;
     const struct dtx_mesh *mesh = dtx_engine_mesh(s->engine);
-    int64_t n = b->micro_batch * b->micro_batches * b->length;
     int64_t depth = dtx_opt_int(s->opt, "data.prefetch");
     void *p;
     struct dtx_stream_config config = {.paths = dtx_opt_text(s->opt, "data.train"),
@@ -105,9 +103,6 @@ static enum dtx_status open_data(struct loop *l)
                                        .dp_size = mesh->size[DTX_AXIS_DP],
                                        .depth = (int)dtx_max64(depth, 1),
                                        .thread = depth > 0};
-    DTX_TRY(l->ctx, dtx_mem_alloc(l->ctx, 2 * n, sizeof *l->tokens, &p));
-    l->tokens = p;
-    l->targets = l->tokens + n;
     DTX_TRY(l->ctx, dtx_mem_alloc(l->ctx, s->config.model.layers, sizeof *l->lambda, &p));
     l->lambda = p;
     if (!*config.paths)
@@ -263,25 +258,18 @@ static enum dtx_status close_loop(struct loop *l, bool failed)
     dtx_heldout_close(l->heldout);
     dtx_loader_close(l->loader);
     dtx_stream_close(l->stream);
-    dtx_mem_free(l->tokens);
     dtx_mem_free(l->lambda);
     dtx_mem_free(l->wishes);
     dtx_run_folder_close(&l->folder);
     return status;
 }
 
-/* The next batch as inputs and targets. */
+/* The next batch. */
 static enum dtx_status next_batch(struct loop *l, struct dtx_batch *batch)
 {
     double begin = dtx_trace_begin(l->ctx);
     DTX_TRY(l->ctx, dtx_loader_next(l->ctx, l->loader, batch));
     dtx_trace_end(l->ctx, begin, DTX_SPAN_WAIT, "data", "wait for data", -1, 0);
-    size_t row = (size_t)batch->length * sizeof *l->tokens;
-    for (int64_t i = 0; i < batch->n; i++) {
-        const int32_t *sample = batch->tokens + i * (batch->length + 1);
-        memcpy(l->tokens + i * batch->length, sample, row);
-        memcpy(l->targets + i * batch->length, sample + 1 - DTX_MUTANT(targets_shifted), row);
-    }
     return DTX_OK;
 }
 
@@ -439,7 +427,8 @@ static enum dtx_status one_step(struct loop *l)
     DTX_TRY(l->ctx, trace_step(l, false));
     double heldout, start = dtx_clock_now();
     DTX_TRY(l->ctx, dtx_comm_agree(l->s->world, next_batch(l, &data)));
-    struct dtx_engine_batch batch = {l->tokens, l->targets, l->documents ? data.doc_start : NULL};
+    struct dtx_engine_batch batch = {data.tokens, DTX_MUTANT(targets_shifted) ? data.tokens : data.targets,
+                                     l->documents || data.packed ? data.doc_start : NULL};
     l->step++;
     int64_t update = l->step - (DTX_MUTANT(adam_step_restarts) ? l->s->meta.step : 0);
     DTX_TRY(l->ctx, dtx_engine_step(l->s->engine, &batch, update, dtx_lr_at(&l->lr, l->step), &result));
