@@ -50,6 +50,7 @@ struct dtx_ckpt_meta {
 struct dtx_ckpt_saved {
     char folder[4096];
     int64_t step, bytes;
+    int64_t sequence; /* its place among the saves of that folder; root's */
     int shards;
     double seconds;
     char warning[512]; /* why older checkpoints stay that should go; "": they went */

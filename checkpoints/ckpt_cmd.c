@@ -145,6 +145,8 @@ static enum dtx_status show(struct dtx_ctx *ctx, const struct request *request)
         printf("best loss     none yet\n");
     else
         printf("best loss     %.6f\n", m->best_heldout);
+    if (!isnan(m->heldout))
+        printf("loss          %.6f\n", m->heldout);
     if (m->origin[0])
         printf("weights alone %s\n", m->origin);
     printf("\noptions\n%s", m->config);

@@ -14,6 +14,10 @@ struct dtx_ckpt_index {
     struct dtx_ckpt_meta meta; /* meta.config is owned by the index */
     struct dtx_ckpt_entry *entries;
     int64_t n;
+    /* Where the files are not all in one folder for all ranks (local.h): [rank][n_files], 1: can read that file; NULL:
+     * everybody can read everything. */
+    uint8_t *readers;
+    int n_files;
 };
 
 /* Writes the file, synced. entries: sorted, checked, with offsets and checksums. Not collective. */

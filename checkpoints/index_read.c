@@ -243,7 +243,9 @@ void dtx_ckpt_index_free(struct dtx_ckpt_index *index)
 {
     dtx_mem_free(index->meta.config);
     dtx_mem_free(index->entries);
+    dtx_mem_free(index->readers);
     index->meta.config = NULL;
+    index->readers = NULL;
     index->entries = NULL;
     index->n = 0;
 }

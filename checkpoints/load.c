@@ -196,6 +196,10 @@ static enum dtx_status make_buffers(struct load *l)
         DTX_TRY(l->ctx, dtx_mem_alloc(l->ctx, longest, 1, &l->own));
     if (piece > 0)
         DTX_TRY(l->ctx, dtx_mem_alloc(l->ctx, piece, 1, &l->piece));
+    if (l->index->readers) { /* a box for others */
+        dtx_mem_free(l->own);
+        DTX_TRY(l->ctx, dtx_mem_alloc(l->ctx, dtx_ckpt_longest(l->index->entries, l->index->n), 1, &l->own));
+    }
     return longest > 0 && l->size > 1 ? dtx_mem_alloc(l->ctx, longest, 1, &l->received) : DTX_OK;
 }
 
@@ -260,7 +264,15 @@ static enum dtx_status list_tasks(struct load *l)
     return DTX_OK;
 }
 
-/* Each box for that of its ranks that has least to read so far. */
+/* The ranks that need a box read it or, where its file lies on other nodes' disks, those of these nodes. */
+static bool can_read(const struct load *l, int rank, int64_t entry)
+{
+    const struct dtx_ckpt_index *index = l->index;
+    return index->readers ? index->readers[rank * index->n_files + index->entries[entry].shard] != 0
+                          : rank_needs(l, rank, entry);
+}
+
+/* Each box for that of the ranks that can that has least to read so far. */
 static enum dtx_status plan(struct load *l)
 {
     struct rank {
@@ -274,7 +286,7 @@ static enum dtx_status plan(struct load *l)
     for (int64_t t = 0; t < l->n_tasks; t++) {
         int reader = -1;
         for (int r = 0; r < l->size; r++)
-            if (rank_needs(l, r, l->tasks[t].entry) &&
+            if (can_read(l, r, l->tasks[t].entry) &&
                 (reader < 0 || (ranks[r].bytes < ranks[reader].bytes && !DTX_MUTANT(ckpt_one_reader))))
                 reader = r;
         l->tasks[t].reader = reader;
@@ -407,6 +419,7 @@ enum dtx_status dtx_ckpt_index_load(struct dtx_ctx *ctx, struct dtx_comm *world,
                      .items = items,
                      .n_items = n_items};
     dtx_ckpt_reader_open(&l.reader, folder);
+    l.reader.local = index->readers != NULL;
     enum dtx_status status = load_steps(&l);
     dtx_ckpt_reader_close(&l.reader);
     dtx_mem_free(l.wants);

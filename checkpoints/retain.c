@@ -17,8 +17,7 @@ void dtx_ckpt_folder_name(const char *prefix, int64_t step, char out[48])
     snprintf(out, 48, "%sstep-%08lld", prefix, (long long)step);
 }
 
-/* Is `name` the folder name of a step behind `prefix`? */
-static bool parse_name(const char *name, const char *prefix, int64_t *step)
+bool dtx_ckpt_folder_step(const char *name, const char *prefix, int64_t *step)
 {
     char again[48];
     size_t skip = strlen(prefix);
@@ -30,10 +29,9 @@ static bool parse_name(const char *name, const char *prefix, int64_t *step)
     return strcmp(again, name) == 0;
 }
 
-/* Calls `visit` for every entry of a folder until one fails. */
-static enum dtx_status each_entry(struct dtx_ctx *ctx, const char *dir,
-                                  enum dtx_status (*visit)(struct dtx_ctx *ctx, void *self, const char *name),
-                                  void *self)
+enum dtx_status dtx_ckpt_each_entry(struct dtx_ctx *ctx, const char *dir,
+                                    enum dtx_status (*visit)(struct dtx_ctx *ctx, void *self, const char *name),
+                                    void *self)
 {
     DIR *folder = opendir(dir);
     if (!folder)
@@ -62,8 +60,8 @@ static enum dtx_status add_place(struct dtx_ctx *ctx, void *self, const char *na
     struct listing *list = self;
     int64_t step;
     char path[DTX_DISK_PATH], final[48];
-    if (!parse_name(name, "", &step)) {
-        if (!parse_name(name, ".old-", &step))
+    if (!dtx_ckpt_folder_step(name, "", &step)) {
+        if (!dtx_ckpt_folder_step(name, ".old-", &step))
             return DTX_OK;
         dtx_ckpt_folder_name("", step, final);
         DTX_TRY(ctx, dtx_disk_join(ctx, list->dir, final, path));
@@ -110,7 +108,7 @@ static int newest_first(const void *a, const void *b)
 enum dtx_status dtx_ckpt_list(struct dtx_ctx *ctx, const char *dir, struct dtx_ckpt_place **out, int *n)
 {
     struct listing list = {.dir = dir};
-    enum dtx_status status = each_entry(ctx, dir, add_place, &list);
+    enum dtx_status status = dtx_ckpt_each_entry(ctx, dir, add_place, &list);
     if (status != DTX_OK) {
         dtx_mem_free(list.places);
         return status;
@@ -138,7 +136,7 @@ static enum dtx_status tidy_entry(struct dtx_ctx *ctx, void *self, const char *n
     int64_t step;
     char path[DTX_DISK_PATH], final[DTX_DISK_PATH], final_name[48];
     DTX_TRY(ctx, dtx_disk_join(ctx, self, name, path));
-    if (parse_name(name, ".old-", &step)) {
+    if (dtx_ckpt_folder_step(name, ".old-", &step)) {
         dtx_ckpt_folder_name("", step, final_name);
         DTX_TRY(ctx, dtx_disk_join(ctx, self, final_name, final));
         if (!dtx_disk_exists(final))
@@ -147,14 +145,14 @@ static enum dtx_status tidy_entry(struct dtx_ctx *ctx, void *self, const char *n
         DTX_TRY(ctx, dtx_disk_size(ctx, final, &unused));
         return dtx_disk_remove_folder(ctx, path);
     }
-    if (parse_name(name, ".new-", &step) || parse_name(name, ".gone-", &step))
+    if (dtx_ckpt_folder_step(name, ".new-", &step) || dtx_ckpt_folder_step(name, ".gone-", &step))
         return dtx_disk_remove_folder(ctx, path);
     return DTX_OK;
 }
 
 enum dtx_status dtx_ckpt_tidy(struct dtx_ctx *ctx, const char *dir)
 {
-    return each_entry(ctx, dir, tidy_entry, (void *)dir);
+    return dtx_ckpt_each_entry(ctx, dir, tidy_entry, (void *)dir);
 }
 
 /* Renamed first, so that a kill in the middle leaves no damaged checkpoint under a good name. */

@@ -19,6 +19,12 @@ struct dtx_ckpt_place {
 
 /* "step-00001000" with a prefix ("", ".new-", …). */
 void dtx_ckpt_folder_name(const char *prefix, int64_t step, char out[48]);
+/* Is `name` the folder name of a step behind `prefix`? */
+bool dtx_ckpt_folder_step(const char *name, const char *prefix, int64_t *step);
+/* Calls `visit` for every entry of a folder until one fails. */
+enum dtx_status dtx_ckpt_each_entry(struct dtx_ctx *ctx, const char *dir,
+                                    enum dtx_status (*visit)(struct dtx_ctx *ctx, void *self, const char *name),
+                                    void *self);
 /* All checkpoints of a folder, complete ones first, newest (greatest sequence) first; then incomplete ones by step,
  * from the highest. A folder that is being replaced counts where its successor is not there. Free with dtx_mem_free. */
 enum dtx_status dtx_ckpt_list(struct dtx_ctx *ctx, const char *dir, struct dtx_ckpt_place **out, int *n);

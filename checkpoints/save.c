@@ -522,7 +522,8 @@ void dtx_ckpt_saved_log(const struct dtx_ctx *ctx, const struct dtx_ckpt_saved *
 /* What is told of it: to the caller, or (root) to people. `old`: the context in which older ones were removed. */
 static void report(const struct save *s, double seconds, const struct dtx_ctx *old)
 {
-    struct dtx_ckpt_saved saved = {.step = s->meta->step, .shards = s->n_shards, .seconds = seconds};
+    struct dtx_ckpt_saved saved = {
+        .step = s->meta->step, .sequence = s->manifest.sequence, .shards = s->n_shards, .seconds = seconds};
     memcpy(saved.folder, s->final, sizeof saved.folder);
     snprintf(saved.warning, sizeof saved.warning, "%.500s", old ? old->error.text : "");
     for (int64_t i = 0; i < s->n; i++)

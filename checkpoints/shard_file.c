@@ -7,6 +7,7 @@
 
 #include "checkpoints/disk.h"
 #include "checkpoints/h5.h"
+#include "checkpoints/local_file.h"
 #include "kernels/base/hash.h"
 #include "kernels/base/mem.h"
 #include "kernels/base/mutant.h"
@@ -165,7 +166,10 @@ enum dtx_status dtx_ckpt_reader_box(struct dtx_ctx *ctx, struct dtx_ckpt_reader 
     char name[32];
     if (reader->shard != entry->shard) {
         dtx_ckpt_reader_close(reader);
-        dtx_ckpt_shard_name(entry->shard, name);
+        if (reader->local)
+            dtx_local_name(entry->shard, name);
+        else
+            dtx_ckpt_shard_name(entry->shard, name);
         DTX_TRY(ctx, dtx_disk_join(ctx, reader->folder, name, reader->path));
         DTX_TRY(ctx, dtx_disk_open_read(ctx, reader->path, &reader->fd));
         reader->shard = entry->shard;

@@ -33,6 +33,7 @@ enum dtx_status dtx_ckpt_box_read(struct dtx_ctx *ctx, int fd, const char *path,
 struct dtx_ckpt_reader {
     const char *folder;
     int shard, fd;
+    bool local;               /* the files are those of the local tier */
     char path[DTX_DISK_PATH]; /* of the open shard */
 };
 void dtx_ckpt_reader_open(struct dtx_ckpt_reader *reader, const char *folder);

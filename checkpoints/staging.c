@@ -13,6 +13,7 @@
 
 struct job {
     const char *dir;
+    struct dtx_ckpt_local *local;
     const struct dtx_ckpt_item *items;
     int n_items;
     struct dtx_ckpt_meta meta;
@@ -69,9 +70,12 @@ static enum dtx_status perform(struct dtx_ckpt_staging *s, const struct job *job
     double begin = dtx_trace_begin(s->comm->ctx);
     struct dtx_ckpt_save_options options = job->options;
     options.saved = saved;
+    struct dtx_ctx *ctx = s->comm->ctx;
     enum dtx_status status =
-        dtx_ckpt_save(s->comm->ctx, s->comm, job->dir, job->items, job->n_items, &job->meta, &options);
-    dtx_trace_end(s->comm->ctx, begin, DTX_SPAN_STARTED, "checkpoint", "write", job->meta.step, saved->bytes);
+        job->local ? dtx_ckpt_local_save(ctx, s->comm, job->local, job->items, job->n_items, &job->meta, saved)
+                   : dtx_ckpt_save(ctx, s->comm, job->dir, job->items, job->n_items, &job->meta, &options);
+    dtx_trace_end(ctx, begin, DTX_SPAN_STARTED, "checkpoint", job->local ? "write to the node" : "write",
+                  job->meta.step, saved->bytes);
     return status;
 }
 
@@ -155,10 +159,11 @@ enum dtx_status dtx_ckpt_staging_open(struct dtx_ctx *ctx, struct dtx_comm *worl
     return DTX_OK;
 }
 
-void dtx_ckpt_staging_start(struct dtx_ckpt_staging *s, const char *dir, const struct dtx_ckpt_item *items, int n_items,
-                            const struct dtx_ckpt_meta *meta, const struct dtx_ckpt_save_options *options)
+void dtx_ckpt_staging_start(struct dtx_ckpt_staging *s, const char *dir, struct dtx_ckpt_local *local,
+                            const struct dtx_ckpt_item *items, int n_items, const struct dtx_ckpt_meta *meta,
+                            const struct dtx_ckpt_save_options *options)
 {
-    struct job job = {.dir = dir, .items = items, .n_items = n_items, .meta = *meta};
+    struct job job = {.dir = dir, .local = local, .items = items, .n_items = n_items, .meta = *meta};
     if (options)
         job.options = *options;
     s->busy = true;

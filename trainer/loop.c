@@ -126,7 +126,7 @@ static enum dtx_status open_run_folder(struct loop *l)
 {
     struct dtx_session *s = l->s;
     const char *mode = dtx_opt_text(s->opt, "log.progress");
-    DTX_TRY(l->ctx, dtx_run_folder_open(l->ctx, s->run_dir, s->checkpoint_dir, s->resumed ? s->source : NULL, s->text,
+    DTX_TRY(l->ctx, dtx_run_folder_open(l->ctx, s->run_dir, s->checkpoint_dir, dtx_session_resumed_from(s), s->text,
                                         &l->folder));
     DTX_TRY(l->ctx, dtx_metrics_open(l->ctx, s->run_dir, l->step, &l->metrics));
     return dtx_progress_open(l->ctx, stderr,
@@ -493,8 +493,8 @@ enum dtx_status dtx_loop_run(struct dtx_session *session)
     }
     /* A folder that this run did not open may be another one's. */
     if (root(&l) &&
-        (l.folder.locks[0] > 0 ||
-         (session->resumed && dtx_run_folder_idle(session->run_dir, session->checkpoint_dir, session->source)))) {
+        (l.folder.locks[0] > 0 || (session->resumed && dtx_run_folder_idle(session->run_dir, session->checkpoint_dir,
+                                                                           dtx_session_resumed_from(session))))) {
         const char *state = status == DTX_E_REQUEUE ? "requeue"
                             : status != DTX_OK      ? "failed"
                             : l.step < l.steps      ? "paused"

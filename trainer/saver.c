@@ -16,10 +16,12 @@ struct dtx_saver {
     struct dtx_progress *progress;
     struct dtx_state state;
     struct dtx_ckpt_staging *staging;
+    struct dtx_ckpt_local *local; /* NULL: no local tier */
     struct dtx_ckpt_save_options options;
-    int64_t every, steps;
-    bool skip;
+    int64_t every, local_every, steps;
+    bool skip, told;          /* told: that the local tier works */
     int64_t saved, under_way; /* steps; −1: none */
+    bool local_under_way;     /* of the local tier */
 };
 
 static bool root(const struct dtx_saver *s)
@@ -56,8 +58,21 @@ static enum dtx_status create(struct dtx_session *session, struct dtx_progress *
 
 static void release(struct dtx_saver *s)
 {
+    dtx_ckpt_local_close(s->local);
     dtx_state_close(&s->state);
     dtx_mem_free(s);
+}
+
+static enum dtx_status open_local(struct dtx_saver *s)
+{
+    s->local_every = dtx_opt_int(s->session->opt, "checkpoint.local_every");
+    if (s->local_every == 0 || !s->session->local_dir[0])
+        return DTX_OK;
+    struct dtx_ckpt_local_options options = dtx_session_local(s->session);
+    DTX_TRY(s->ctx, dtx_ckpt_local_open(s->ctx, s->session->world, &options, !s->session->resumed, &s->local));
+    if (root(s) && dtx_ckpt_local_nodes(s->local) == 1)
+        dtx_log(s->ctx, DTX_LOG_WARN, "checkpoint.local_dir: there is one node, so nobody has a copy of its disk");
+    return DTX_OK;
 }
 
 enum dtx_status dtx_saver_open(struct dtx_session *session, struct dtx_progress *progress, struct dtx_saver **out)
@@ -69,6 +84,11 @@ enum dtx_status dtx_saver_open(struct dtx_session *session, struct dtx_progress 
         dtx_opt_bool(session->opt, "checkpoint.async"), dtx_opt_real(session->opt, "checkpoint.timeout"), &s->staging);
     if (status != DTX_OK) {
         release(s);
+        return status;
+    }
+    status = open_local(s);
+    if (status != DTX_OK) {
+        dtx_saver_close(s);
         return status;
     }
     *out = s;
@@ -93,9 +113,14 @@ bool dtx_saver_halt(struct dtx_saver *s)
     return true;
 }
 
-bool dtx_saver_due(const struct dtx_saver *s, int64_t step)
+static bool durable_due(const struct dtx_saver *s, int64_t step)
 {
     return s->every > 0 && step % s->every == 0;
+}
+
+bool dtx_saver_due(const struct dtx_saver *s, int64_t step)
+{
+    return durable_due(s, step) || (s->local && step % s->local_every == 0);
 }
 
 bool dtx_saver_busy(const struct dtx_saver *s)
@@ -113,6 +138,26 @@ int64_t dtx_saver_saved(const struct dtx_saver *s)
     return s->saved;
 }
 
+/* The first one is told of, and those that fail. */
+static void say_local(struct dtx_saver *s, enum dtx_status status, int64_t step, const struct dtx_ckpt_saved *saved)
+{
+    bool warning = status != DTX_OK || saved->warning[0];
+    if (s->told && !warning)
+        return;
+    dtx_progress_clear(s->progress);
+    if (status != DTX_OK)
+        dtx_log(s->ctx, DTX_LOG_WARN, "local checkpoint of step %lld was not saved: %s", (long long)step,
+                s->ctx->error.text);
+    else if (warning)
+        dtx_log(s->ctx, DTX_LOG_WARN, "old local checkpoints stay: %s", saved->warning);
+    else
+        dtx_log(s->ctx, DTX_LOG_INFO,
+                "step %lld is saved on the disks of %d node%s: %s, %.2f s; from now on only failures are told",
+                (long long)step, dtx_ckpt_local_nodes(s->local), dtx_ckpt_local_nodes(s->local) == 1 ? "" : "s",
+                saved->folder, saved->seconds);
+    s->told = s->told || !warning;
+}
+
 /* The status of the save that was under way; a failure's report stays in the context. */
 static enum dtx_status finish(struct dtx_saver *s)
 {
@@ -120,10 +165,16 @@ static enum dtx_status finish(struct dtx_saver *s)
     enum dtx_status status = dtx_ckpt_staging_finish(s->staging, &saved);
     int64_t step = s->under_way;
     s->under_way = -1;
-    if (status == DTX_OK)
+    if (status == DTX_OK && !s->local_under_way)
         s->saved = step;
     if (!root(s))
         return status;
+    if (s->local_under_way) {
+        say_local(s, status, step, &saved);
+        return status;
+    }
+    if (status == DTX_OK && s->local)
+        dtx_ckpt_local_after(s->local, saved.sequence);
     dtx_progress_clear(s->progress);
     if (status == DTX_OK) {
         dtx_ckpt_saved_log(s->ctx, &saved);
@@ -159,7 +210,9 @@ enum dtx_status dtx_saver_save(struct dtx_saver *s, const struct dtx_ckpt_meta *
     DTX_TRY(s->ctx, dtx_comm_agree(s->session->world, dtx_state_snapshot(&s->state, s->staging)));
     dtx_trace_end(s->ctx, begin, DTX_SPAN_WAIT, "compute", "copy for checkpoint", meta->step, 0);
     s->under_way = meta->step;
-    dtx_ckpt_staging_start(s->staging, s->session->checkpoint_dir, s->state.items, s->state.n, meta, &s->options);
+    s->local_under_way = s->local && !last && !durable_due(s, meta->step);
+    dtx_ckpt_staging_start(s->staging, s->session->checkpoint_dir, s->local_under_way ? s->local : NULL, s->state.items,
+                           s->state.n, meta, &s->options);
     if (last) {
         enum dtx_status status = finish(s);
         if (status != DTX_OK && DTX_MUTANT(last_save_fails_silently)) {

@@ -105,17 +105,52 @@ static void set_folders(struct dtx_session *s)
         snprintf(s->checkpoint_dir, sizeof s->checkpoint_dir, "%s/checkpoints", s->run_dir);
 }
 
+struct dtx_ckpt_local_options dtx_session_local(const struct dtx_session *s)
+{
+    const char *node = getenv("DTX_NODE"); /* several "nodes" on one machine */
+    return (struct dtx_ckpt_local_options){s->local_dir, s->checkpoint_dir, node && *node ? node : s->ctx->host};
+}
+
+const char *dtx_session_resumed_from(const struct dtx_session *s)
+{
+    return !s->resumed ? NULL : s->local ? s->checkpoint_dir : s->source;
+}
+
+/* The local tier's newest, if it is newer than what was found (with `status`) of the durable one. */
+static enum dtx_status find_local(struct dtx_session *s, enum dtx_status status)
+{
+    struct dtx_ckpt_local_options options = dtx_session_local(s);
+    struct dtx_error report = s->ctx->error;
+    char folder[DTX_PATH];
+    dtx_error_clear(s->ctx);
+    DTX_TRY(s->ctx, dtx_ckpt_local_find(s->ctx, s->world, &options, status == DTX_OK ? s->search.sequence : -1,
+                                        &s->local, &s->local_index, folder, sizeof folder));
+    if (!s->local) {
+        s->ctx->error = report;
+        return status;
+    }
+    snprintf(s->source, sizeof s->source, "%s", folder);
+    s->meta = s->local_index.meta;
+    s->local_index.meta.config = NULL;
+    return DTX_OK;
+}
+
 /* All ranks find the same checkpoint and read its scalars and options. */
 static enum dtx_status find_checkpoint(struct dtx_session *s, const struct dtx_session_command *command,
                                        const char *resume, const char *init)
 {
     if (!*resume && !*init)
         return DTX_OK;
-    DTX_TRY(s->ctx, dtx_ckpt_find(s->ctx, s->world, *resume ? s->checkpoint_dir : NULL, *resume ? resume : init,
-                                  &s->search, s->source, sizeof s->source));
-    DTX_TRY(s->ctx, dtx_ckpt_load_meta(s->ctx, s->world, s->source, &s->meta));
     s->resumed = *resume;
     s->initialized = !*resume;
+    enum dtx_status status = dtx_ckpt_find(s->ctx, s->world, *resume ? s->checkpoint_dir : NULL,
+                                           *resume ? resume : init, &s->search, s->source, sizeof s->source);
+    if (strcmp(resume, "latest") == 0 && s->local_dir[0] && !command->needs_checkpoint && !s->local_refused)
+        status = find_local(s, status);
+    DTX_TRY(s->ctx, status);
+    if (s->local)
+        return DTX_OK;
+    DTX_TRY(s->ctx, dtx_ckpt_load_meta(s->ctx, s->world, s->source, &s->meta));
     if (s->resumed && s->meta.origin[0] && !command->needs_checkpoint && !DTX_MUTANT(resume_takes_weights_alone))
         return dtx_fail(s->ctx, DTX_E_CONFIG,
                         "checkpoint %s holds weights alone (%s): there is no run to continue. Begin a new one from "
@@ -242,11 +277,13 @@ static enum dtx_status resolve_options(struct dtx_session *s, const struct dtx_s
     char from[2][DTX_PATH] = {"", ""};
     if (root) {
         set_folders(s);
+        snprintf(s->local_dir, sizeof s->local_dir, "%s", dtx_opt_text(s->opt, "checkpoint.local_dir"));
         snprintf(from[0], sizeof from[0], "%s", dtx_opt_text(s->opt, "resume"));
         snprintf(from[1], sizeof from[1], "%s", dtx_opt_text(s->opt, "init"));
     }
     DTX_TRY(s->ctx, dtx_comm_broadcast_bytes(s->world, from, sizeof from, 0));
     DTX_TRY(s->ctx, dtx_comm_broadcast_bytes(s->world, s->checkpoint_dir, sizeof s->checkpoint_dir, 0));
+    DTX_TRY(s->ctx, dtx_comm_broadcast_bytes(s->world, s->local_dir, sizeof s->local_dir, 0));
     DTX_TRY(s->ctx, find_checkpoint(s, command, from[0], from[1]));
     if (root) {
         status = merge_stored(s, command);
@@ -333,7 +370,8 @@ static enum dtx_status open_parts(struct dtx_session *s, const struct dtx_sessio
     if (s->resumed || s->initialized) {
         bool weights_alone = command->needs_checkpoint || s->initialized;
         *loaded = true;
-        DTX_TRY(ctx, dtx_comm_agree(s->world, dtx_state_load(s->engine, s->source, weights_alone)));
+        DTX_TRY(ctx, dtx_comm_agree(s->world, dtx_state_load(s->engine, s->source, s->local ? &s->local_index : NULL,
+                                                             weights_alone)));
         dtx_start_mark(&s->start, "checkpoint");
     }
     return DTX_OK;
@@ -351,6 +389,23 @@ static void close_parts(struct dtx_session *s)
     s->backend = NULL;
     s->opt = NULL;
     s->text = s->meta.config = NULL;
+    dtx_ckpt_index_free(&s->local_index);
+}
+
+/* What was found is damaged: is there something else? */
+static bool pass_over(struct dtx_session *s, enum dtx_status status)
+{
+    if (!s->local)
+        return dtx_ckpt_pass_over(s->ctx, s->world, &s->search, s->source, status);
+    if (status != DTX_E_FORMAT && status != DTX_E_IO)
+        return false;
+    if (s->world->rank == 0)
+        dtx_log(s->ctx, DTX_LOG_WARN, "the local checkpoint of step %lld is passed over: %s", (long long)s->meta.step,
+                s->ctx->error.text);
+    dtx_error_clear(s->ctx);
+    s->local = false;
+    s->local_refused = true;
+    return true;
 }
 
 enum dtx_status dtx_session_open(struct dtx_ctx *ctx, const struct dtx_session_command *command, int argc, char **argv,
@@ -365,8 +420,7 @@ enum dtx_status dtx_session_open(struct dtx_ctx *ctx, const struct dtx_session_c
     DTX_TRY(ctx, dtx_comm_open_world(ctx, &s->world));
     dtx_start_mark(&s->start, "MPI");
     /* Damage shows when the arrays are read. An earlier checkpoint may come with other options: all begins again. */
-    while ((status = open_parts(s, command, argc, argv, done, &loaded)) != DTX_OK && loaded &&
-           dtx_ckpt_pass_over(ctx, s->world, &s->search, s->source, status))
+    while ((status = open_parts(s, command, argc, argv, done, &loaded)) != DTX_OK && loaded && pass_over(s, status))
         close_parts(s);
     return status;
 }

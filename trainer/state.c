@@ -232,7 +232,7 @@ enum dtx_status dtx_state_save(struct dtx_engine *engine, const char *dir, const
     if (status == DTX_OK)
         status = dtx_comm_agree(world, dtx_state_snapshot(&s, staging));
     if (status == DTX_OK) {
-        dtx_ckpt_staging_start(staging, dir, s.items, s.n, meta, options);
+        dtx_ckpt_staging_start(staging, dir, NULL, s.items, s.n, meta, options);
         status = dtx_ckpt_staging_finish(staging, &saved);
     }
     dtx_ckpt_staging_close(staging);
@@ -285,7 +285,8 @@ static enum dtx_status set_targets(struct dtx_state *s, struct target **out)
     return DTX_OK;
 }
 
-enum dtx_status dtx_state_load(struct dtx_engine *engine, const char *path, bool weights_only)
+enum dtx_status dtx_state_load(struct dtx_engine *engine, const char *path, const struct dtx_ckpt_index *local,
+                               bool weights_only)
 {
     struct dtx_state s;
     struct dtx_comm *world = dtx_engine_mesh(engine)->world;
@@ -297,7 +298,8 @@ enum dtx_status dtx_state_load(struct dtx_engine *engine, const char *path, bool
         status = dtx_engine_settle(engine); /* nobody writes what is loaded */
     status = dtx_comm_agree(world, status);
     if (status == DTX_OK)
-        status = dtx_ckpt_load(s.ctx, world, path, s.items, s.n);
+        status = local ? dtx_ckpt_index_load(s.ctx, world, path, local, s.items, s.n)
+                       : dtx_ckpt_load(s.ctx, world, path, s.items, s.n);
     dtx_mem_free(targets);
     dtx_state_close(&s);
     DTX_TRY(world->ctx, status);
