@@ -16,7 +16,8 @@
 enum { DTX_CKPT_NAME = 128 };
 
 /* One rank's part of one array. `data` is host memory of the local array. A save may have a `read` instead, which makes
- * the bytes of any box of the local array, dense; it is called once for each box. */
+ * the bytes of any box of the local array, dense; it is called once for each box. A load may have a `write` instead,
+ * which takes them; box->local says where they belong. */
 struct dtx_ckpt_item {
     char name[DTX_CKPT_NAME];      /* "/model/layers.07.attn.q" */
     char otherwise[DTX_CKPT_NAME]; /* load: the array to take where there is none of that name; "": it must be there */
@@ -29,7 +30,8 @@ struct dtx_ckpt_item {
     bool writer; /* this rank writes the boxes (each element has exactly one writer over all ranks: checked) */
     void *data;
     enum dtx_status (*read)(struct dtx_ctx *ctx, void *source, const struct dtx_box *box, void *dense);
-    void *source; /* of read */
+    enum dtx_status (*write)(struct dtx_ctx *ctx, void *source, const struct dtx_box *box, const void *dense);
+    void *source; /* of read and write */
 };
 
 /* Scalars and texts kept with the state; the index carries them as attributes (long text as a dataset). */

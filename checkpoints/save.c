@@ -316,6 +316,7 @@ static enum dtx_status write_box(const struct save *s, const struct dtx_ckpt_ent
         int64_t n = dtx_min64(WRITE_BYTES, e->bytes - at);
         dtx_hasher_add(hasher, (const char *)bytes + at, (size_t)n);
         status = dtx_disk_write_at(s->ctx, s->fd, path, (const char *)bytes + at, n, e->offset + at);
+        dtx_disk_flush_early(s->fd, e->offset + at, n);
     }
     *checksum = dtx_hasher_end(hasher);
     return status;

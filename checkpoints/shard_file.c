@@ -12,6 +12,8 @@
 #include "kernels/base/mem.h"
 #include "kernels/base/mutant.h"
 
+enum { READ_BYTES = 1 << 20 }; /* of one call: what is hashed is still in the cache */
+
 void dtx_ckpt_box_name(const struct dtx_ckpt_entry *entries, int64_t i, char out[DTX_CKPT_NAME + 24])
 {
     int64_t first = i;
@@ -129,11 +131,21 @@ enum dtx_status dtx_ckpt_shard_end(struct dtx_ctx *ctx, const char *path, int fd
 enum dtx_status dtx_ckpt_box_read(struct dtx_ctx *ctx, int fd, const char *path, const struct dtx_ckpt_entry *entry,
                                   void *data)
 {
-    DTX_TRY(ctx, dtx_disk_read_at(ctx, fd, path, data, entry->bytes, entry->offset));
-    if (!DTX_MUTANT(ckpt_checksum_unchecked) && dtx_hash(data, (size_t)entry->bytes, 0) != entry->checksum)
+    enum dtx_status status = DTX_OK;
+    struct dtx_hasher *hasher = dtx_hasher_begin(0);
+    if (!hasher)
+        return dtx_fail(ctx, DTX_E_MEMORY, "out of memory hashing %s", path);
+    for (int64_t at = 0; at < entry->bytes && status == DTX_OK; at += READ_BYTES) {
+        int64_t n = dtx_min64(READ_BYTES, entry->bytes - at);
+        status = dtx_disk_read_at(ctx, fd, path, (char *)data + at, n, entry->offset + at);
+        if (status == DTX_OK)
+            dtx_hasher_add(hasher, (char *)data + at, (size_t)n);
+    }
+    uint64_t hash = dtx_hasher_end(hasher);
+    if (status == DTX_OK && hash != entry->checksum && !DTX_MUTANT(ckpt_checksum_unchecked))
         return dtx_fail(ctx, DTX_E_FORMAT, "%s is damaged: the checksum of %s differs (bytes %lld to %lld)", path,
                         entry->name, (long long)entry->offset, (long long)(entry->offset + entry->bytes - 1));
-    return DTX_OK;
+    return status;
 }
 
 void dtx_ckpt_reader_open(struct dtx_ckpt_reader *reader, const char *folder)
@@ -149,7 +161,7 @@ void dtx_ckpt_reader_close(struct dtx_ckpt_reader *reader)
 }
 
 enum dtx_status dtx_ckpt_reader_box(struct dtx_ctx *ctx, struct dtx_ckpt_reader *reader,
-                                    const struct dtx_ckpt_entry *entry, void *data)
+                                    const struct dtx_ckpt_entry *entry, void *data, const struct dtx_ckpt_entry *next)
 {
     char name[32];
     if (reader->shard != entry->shard) {
@@ -162,6 +174,8 @@ enum dtx_status dtx_ckpt_reader_box(struct dtx_ctx *ctx, struct dtx_ckpt_reader 
         DTX_TRY(ctx, dtx_disk_open_read(ctx, reader->path, &reader->fd));
         reader->shard = entry->shard;
     }
+    if (next && next->shard == reader->shard)
+        dtx_disk_expect(reader->fd, next->offset, next->bytes);
     return dtx_ckpt_box_read(ctx, reader->fd, reader->path, entry, data);
 }
 

@@ -37,8 +37,9 @@ struct dtx_ckpt_reader {
     char path[DTX_DISK_PATH]; /* of the open shard */
 };
 void dtx_ckpt_reader_open(struct dtx_ckpt_reader *reader, const char *folder);
+/* `next`: what will be read after it, or NULL: the disk gets to know early. */
 enum dtx_status dtx_ckpt_reader_box(struct dtx_ctx *ctx, struct dtx_ckpt_reader *reader,
-                                    const struct dtx_ckpt_entry *entry, void *data);
+                                    const struct dtx_ckpt_entry *entry, void *data, const struct dtx_ckpt_entry *next);
 void dtx_ckpt_reader_close(struct dtx_ckpt_reader *reader);
 
 #endif

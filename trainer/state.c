@@ -198,14 +198,12 @@ enum dtx_status dtx_state_bytes(struct dtx_ctx *ctx, struct dtx_params *params, 
     return status;
 }
 
-/* Every item between host copy and tensor: out of the backend's memory, or into it. */
-static enum dtx_status copy_items(struct dtx_state *s, bool into)
+static enum dtx_status copy_items(struct dtx_state *s)
 {
     struct dtx_queue *queue = dtx_engine_queue(s->engine);
     for (int i = 0; i < s->n; i++) {
         char *host = (char *)s->items[i].data + s->skip[i] * (int64_t)dtx_dtype_bytes(s->items[i].dtype);
-        DTX_TRY(s->ctx,
-                into ? dtx_tensor_set(queue, &s->tensors[i], host) : dtx_tensor_get(queue, &s->tensors[i], host));
+        DTX_TRY(s->ctx, dtx_tensor_get(queue, &s->tensors[i], host));
     }
     return DTX_OK;
 }
@@ -215,7 +213,7 @@ enum dtx_status dtx_state_snapshot(struct dtx_state *s, struct dtx_ckpt_staging 
     DTX_TRY(s->ctx, dtx_ckpt_staging_place(staging, s->items, s->n));
     DTX_TRY(s->ctx, dtx_engine_settle(s->engine));
     if (!DTX_MUTANT(snapshot_not_copied))
-        return copy_items(s, false);
+        return copy_items(s);
     for (int i = 0; i < s->n; i++) /* host memory on the CPU: the writer reads what training changes */
         s->items[i].data = (char *)s->tensors[i].data - s->skip[i] * (int64_t)dtx_dtype_bytes(s->items[i].dtype);
     return DTX_OK;
@@ -242,28 +240,67 @@ enum dtx_status dtx_state_save(struct dtx_engine *engine, const char *dir, const
     return status;
 }
 
+/* Where the boxes of an item go: a tensor, which holds the elements of the item's rows from `skip` on. */
+struct target {
+    struct dtx_queue *queue;
+    const struct dtx_tensor *tensor;
+    int64_t skip, row; /* row: elements */
+    bool matrix;
+};
+
+static enum dtx_status write_box(struct dtx_ctx *ctx, void *source, const struct dtx_box *box, const void *dense)
+{
+    const struct target *t = source;
+    int64_t bytes = (int64_t)dtx_dtype_bytes(t->tensor->dtype), width = t->matrix ? box->extent[1] : 1;
+    int64_t at = box->local[0] * t->row + (t->matrix ? box->local[1] : 0) - t->skip, runs = box->extent[0];
+    if (width == t->row) { /* whole rows are one run */
+        width *= runs;
+        runs = 1;
+    }
+    for (int64_t r = 0; r < runs; r++) {
+        struct dtx_tensor run =
+            dtx_tensor_1d((char *)t->tensor->data + (at + r * t->row) * bytes, t->tensor->dtype, width);
+        DTX_TRY(ctx, dtx_tensor_set(t->queue, &run, (const char *)dense + r * width * bytes));
+    }
+    return DTX_OK;
+}
+
+/* Every item goes straight to its tensor. */
+static enum dtx_status set_targets(struct dtx_state *s, struct target **out)
+{
+    void *memory;
+    DTX_TRY(s->ctx, dtx_mem_alloc(s->ctx, s->n, sizeof **out, &memory));
+    *out = memory;
+    for (int i = 0; i < s->n; i++) {
+        struct dtx_ckpt_item *item = &s->items[i];
+        struct target *t = &(*out)[i];
+        t->queue = dtx_engine_queue(s->engine);
+        t->tensor = &s->tensors[i];
+        t->skip = s->skip[i];
+        t->matrix = item->ndim == 2;
+        t->row = t->matrix ? item->local[1] : 1;
+        item->write = write_box;
+        item->source = t;
+    }
+    return DTX_OK;
+}
+
 enum dtx_status dtx_state_load(struct dtx_engine *engine, const char *path, const struct dtx_ckpt_index *local,
                                bool weights_only)
 {
     struct dtx_state s;
     struct dtx_comm *world = dtx_engine_mesh(engine)->world;
-    void *host = NULL;
+    struct target *targets = NULL;
     enum dtx_status status = open_state(engine, true, weights_only, &s);
     if (status == DTX_OK)
-        status = dtx_mem_alloc(s.ctx, (int64_t)dtx_ckpt_staging_bytes(s.items, s.n), 1, &host);
+        status = set_targets(&s, &targets);
     if (status == DTX_OK)
         status = dtx_engine_settle(engine); /* nobody writes what is loaded */
     status = dtx_comm_agree(world, status);
-    for (int64_t i = 0, at = 0; i < s.n && status == DTX_OK; i++) {
-        s.items[i].data = (char *)host + at;
-        at += (int64_t)dtx_ckpt_staging_bytes(&s.items[i], 1);
-    }
     if (status == DTX_OK)
         status = local ? dtx_ckpt_index_load(s.ctx, world, path, local, s.items, s.n)
                        : dtx_ckpt_load(s.ctx, world, path, s.items, s.n);
-    if (status == DTX_OK)
-        status = copy_items(&s, true);
-    dtx_mem_free(host);
+    dtx_mem_free(targets);
     dtx_state_close(&s);
     DTX_TRY(world->ctx, status);
     if (DTX_MUTANT(weights_not_refreshed))

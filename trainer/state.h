@@ -33,7 +33,8 @@ enum dtx_status dtx_state_save(struct dtx_engine *engine, const char *dir, const
                                const struct dtx_ckpt_save_options *options);
 /* Fills weights and, unless weights_only, optimizer state from one checkpoint folder. weights_only takes masters where
  * the checkpoint has them, else what its layers use, whatever this run's activations are. local: of a checkpoint of the
- * local tier, of which `path` is this node's folder; else NULL. Collective over the world. */
+ * local tier, of which `path` is this node's folder; else NULL. After a failure the engine holds a mixture:
+ * it must be freed or loaded again. Collective over the world. */
 enum dtx_status dtx_state_load(struct dtx_engine *engine, const char *path, const struct dtx_ckpt_index *local,
                                bool weights_only);
 
