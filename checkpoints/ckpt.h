@@ -16,7 +16,8 @@
 enum { DTX_CKPT_NAME = 128 };
 
 /* One rank's part of one array. `data` is host memory of the local array. A save may have a `read` instead, which makes
- * the bytes of any box of the local array, dense; it is called twice for each box and must give the same bytes. */
+ * the bytes of any box of the local array, dense; it is called once for each box. A load may have a `write` instead,
+ * which takes them; box->local says where they belong. */
 struct dtx_ckpt_item {
     char name[DTX_CKPT_NAME];      /* "/model/layers.07.attn.q" */
     char otherwise[DTX_CKPT_NAME]; /* load: the array to take where there is none of that name; "": it must be there */
@@ -29,7 +30,8 @@ struct dtx_ckpt_item {
     bool writer; /* this rank writes the boxes (each element has exactly one writer over all ranks: checked) */
     void *data;
     enum dtx_status (*read)(struct dtx_ctx *ctx, void *source, const struct dtx_box *box, void *dense);
-    void *source; /* of read */
+    enum dtx_status (*write)(struct dtx_ctx *ctx, void *source, const struct dtx_box *box, const void *dense);
+    void *source; /* of read and write */
 };
 
 /* Scalars and texts kept with the state; the index carries them as attributes (long text as a dataset). */
@@ -60,8 +62,8 @@ struct dtx_ckpt_save_options {
     int64_t keep_every;           /* and those of steps that are multiples of this; 0: none of them */
     int keep_best;                /* and so many with the lowest held-out loss of their step */
     struct dtx_ckpt_saved *saved; /* takes the report on success; NULL: it is logged */
-    int max_shards;               /* 1..256, default 256; beyond, neighbouring writers share a shard */
-    int64_t box_bytes;            /* longer boxes are cut; bounds memory while writing and reading; default 64 MiB */
+    int max_shards;               /* 1..256, default 256; with more ranks, writers gather from their neighbours */
+    int64_t box_bytes;            /* longer boxes are cut, or earlier, so that shards come out equal; default 64 MiB */
 };
 
 /* Writes DIR/step-XXXXXXXX, making DIR where it is missing; a checkpoint of the same step is replaced. Logs "saved"

@@ -11,7 +11,10 @@
 #include "kernels/base/mem.h"
 #include "kernels/base/mutant.h"
 
-enum { CALL_BYTES = 512 << 20 }; /* one system call stays under 1 GiB */
+enum {
+    CALL_BYTES = 512 << 20,  /* one system call stays under 1 GiB */
+    EXPECT_BYTES = 128 << 10 /* what Linux reads ahead for one hint at least */
+};
 
 static enum dtx_status os_error(struct dtx_ctx *ctx, const char *verb, const char *path)
 {
@@ -192,27 +195,22 @@ enum dtx_status dtx_disk_read_at(struct dtx_ctx *ctx, int fd, const char *path, 
     return DTX_OK;
 }
 
-enum dtx_status dtx_disk_open_write(struct dtx_ctx *ctx, const char *path, int *fd)
-{
-    int opened = open(path, O_WRONLY | O_CLOEXEC);
-    if (opened < 0)
-        return os_error(ctx, "open for writing", path);
-    *fd = opened;
-    return DTX_OK;
-}
-
 enum dtx_status dtx_disk_open_new(struct dtx_ctx *ctx, const char *path, int64_t bytes, int *fd)
 {
     int opened = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
     if (opened < 0)
         return os_error(ctx, "create", path);
-    if (ftruncate(opened, bytes) != 0) {
-        enum dtx_status status = os_error(ctx, "size", path);
+    enum dtx_status status = dtx_disk_resize(ctx, opened, path, bytes);
+    if (status != DTX_OK)
         close(opened);
-        return status;
-    }
-    *fd = opened;
-    return DTX_OK;
+    else
+        *fd = opened;
+    return status;
+}
+
+enum dtx_status dtx_disk_resize(struct dtx_ctx *ctx, int fd, const char *path, int64_t bytes)
+{
+    return ftruncate(fd, bytes) == 0 ? DTX_OK : os_error(ctx, "size", path);
 }
 
 enum dtx_status dtx_disk_write_at(struct dtx_ctx *ctx, int fd, const char *path, const void *data, int64_t bytes,
@@ -229,6 +227,17 @@ enum dtx_status dtx_disk_write_at(struct dtx_ctx *ctx, int fd, const char *path,
         done += DTX_MUTANT(ckpt_short_write_taken) ? bytes : n;
     }
     return DTX_OK;
+}
+
+void dtx_disk_expect(int fd, int64_t offset, int64_t bytes)
+{
+    for (int64_t at = 0; at < bytes; at += EXPECT_BYTES)
+        (void)posix_fadvise(fd, offset + at, dtx_min64(EXPECT_BYTES, bytes - at), POSIX_FADV_WILLNEED);
+}
+
+void dtx_disk_flush_early(int fd, int64_t offset, int64_t bytes)
+{
+    (void)sync_file_range(fd, offset, bytes, SYNC_FILE_RANGE_WRITE);
 }
 
 enum dtx_status dtx_disk_close_written(struct dtx_ctx *ctx, int fd, const char *path)

@@ -44,6 +44,7 @@ struct load {
     int64_t n_tasks;
     struct dtx_request *sends; /* [size] */
     void *own, *received;      /* for the longest box that has no place of its own */
+    void *piece;               /* a part of one */
     struct dtx_ckpt_reader reader;
 };
 
@@ -164,6 +165,8 @@ static char *direct_place(const struct load *l, int64_t entry)
     if (find_wants(l, entry, &first) != 1)
         return NULL;
     const struct dtx_ckpt_item *item = &l->items[l->wants[first].item];
+    if (item->write)
+        return NULL;
     for (int d = 1; d < e->ndim; d++) {
         row *= item->local[d];
         if (e->extent[d] != item->local[d])
@@ -181,16 +184,22 @@ static char *direct_place(const struct load *l, int64_t entry)
 /* Before any message: no rank fails between two of them for lack of memory. */
 static enum dtx_status make_buffers(struct load *l)
 {
-    int64_t longest = 0;
-    for (int64_t i = 0; i < l->n_wants; i++)
+    int64_t longest = 0, piece = 0;
+    for (int64_t i = 0; i < l->n_wants; i++) {
+        int64_t bytes = l->index->entries[l->wants[i].entry].bytes;
         if (!direct_place(l, l->wants[i].entry))
-            longest = dtx_max64(longest, l->index->entries[l->wants[i].entry].bytes);
+            longest = dtx_max64(longest, bytes);
+        if (l->items[l->wants[i].item].write)
+            piece = dtx_max64(piece, bytes);
+    }
     if (longest > 0)
         DTX_TRY(l->ctx, dtx_mem_alloc(l->ctx, longest, 1, &l->own));
     if (l->index->readers) { /* a box for others */
         dtx_mem_free(l->own);
         DTX_TRY(l->ctx, dtx_mem_alloc(l->ctx, dtx_ckpt_longest(l->index->entries, l->index->n), 1, &l->own));
     }
+    if (piece > 0)
+        DTX_TRY(l->ctx, dtx_mem_alloc(l->ctx, piece, 1, &l->piece));
     return longest > 0 && l->size > 1 ? dtx_mem_alloc(l->ctx, longest, 1, &l->received) : DTX_OK;
 }
 
@@ -277,7 +286,8 @@ static enum dtx_status plan(struct load *l)
     for (int64_t t = 0; t < l->n_tasks; t++) {
         int reader = -1;
         for (int r = 0; r < l->size; r++)
-            if (can_read(l, r, l->tasks[t].entry) && (reader < 0 || ranks[r].bytes < ranks[reader].bytes))
+            if (can_read(l, r, l->tasks[t].entry) &&
+                (reader < 0 || (ranks[r].bytes < ranks[reader].bytes && !DTX_MUTANT(ckpt_one_reader))))
                 reader = r;
         l->tasks[t].reader = reader;
         l->tasks[t].round = ranks[reader].tasks++;
@@ -288,49 +298,70 @@ static enum dtx_status plan(struct load *l)
     return DTX_OK;
 }
 
+/* The common part of a stored box and a box of the item, from the stored box's bytes. */
+static enum dtx_status take_box(const struct load *l, const struct dtx_ckpt_item *item, const struct dtx_ckpt_entry *e,
+                                struct dtx_box *common, const char *bytes)
+{
+    size_t element = dtx_dtype_bytes(item->dtype);
+    bool whole = memcmp(common->extent, e->extent, (size_t)e->ndim * sizeof *e->extent) == 0;
+    if (DTX_MUTANT(ckpt_box_offset))
+        common->global[0] = 0;
+    if (!item->write) {
+        copy_box(common, item->ndim, element, e->extent, bytes, item->local, item->data);
+        return DTX_OK;
+    }
+    if (!whole) {
+        struct dtx_box dense = *common;
+        memset(dense.local, 0, sizeof dense.local);
+        copy_box(&dense, item->ndim, element, e->extent, bytes, common->extent, l->piece);
+    }
+    return item->write(l->ctx, item->source, common, whole ? bytes : l->piece);
+}
+
 /* From the buffer into the items. */
-static void take(const struct load *l, int64_t entry, const char *bytes)
+static void take(const struct load *l, int64_t entry, const char *bytes, enum dtx_status *fault)
 {
     const struct dtx_ckpt_entry *e = &l->index->entries[entry];
     int64_t first, count = find_wants(l, entry, &first);
     for (int64_t w = first; w < first + count; w++) {
         const struct dtx_ckpt_item *item = &l->items[l->wants[w].item];
-        for (int b = 0; b < item->n_boxes; b++) {
+        for (int b = 0; b < item->n_boxes && *fault == DTX_OK; b++) {
             struct dtx_box common;
-            if (!intersect(e, &item->boxes[b], &common))
-                continue;
-            if (DTX_MUTANT(ckpt_box_offset))
-                common.global[0] = 0;
-            copy_box(&common, item->ndim, dtx_dtype_bytes(item->dtype), e->extent, bytes, item->local, item->data);
+            if (intersect(e, &item->boxes[b], &common))
+                *fault = take_box(l, item, e, &common, bytes);
         }
     }
 }
 
-/* Reads this rank's box and starts to send it. After a failure it sends what is there: all agree on it at the end. */
-static enum dtx_status give(struct load *l, int64_t entry, enum dtx_status *fault)
+/* Reads this rank's box, with its `next` one (or -1) under way from the disk, and starts to send it. After a failure it
+ * sends what is there: all agree on it at the end. */
+static enum dtx_status give(struct load *l, int64_t entry, int64_t next, enum dtx_status *fault)
 {
     const struct dtx_ckpt_entry *e = &l->index->entries[entry];
     char *place = direct_place(l, entry), *bytes = place ? place : l->own;
     if (*fault == DTX_OK)
-        *fault = dtx_ckpt_reader_box(l->ctx, &l->reader, e, bytes);
+        *fault = dtx_ckpt_reader_box(l->ctx, &l->reader, e, bytes, next < 0 ? NULL : &l->index->entries[next]);
     struct dtx_tensor box = dtx_tensor_1d(bytes, DTX_U8, e->bytes);
     for (int r = 0; r < l->size; r++)
         if (r != l->rank && rank_needs(l, r, entry))
             DTX_TRY(l->ctx, dtx_comm_send_start(l->world, NULL, &box, r, &l->sends[r]));
     if (!place)
-        take(l, entry, bytes);
+        take(l, entry, bytes, fault);
     return DTX_OK;
 }
 
 /* The tasks [from, to) are one round. */
 static enum dtx_status run_round(struct load *l, int64_t from, int64_t to, enum dtx_status *fault)
 {
-    int64_t own = -1;
+    int64_t own = -1, next = -1;
     for (int64_t t = from; t < to; t++)
         if (l->tasks[t].reader == l->rank)
             own = l->tasks[t].entry;
+    for (int64_t t = to; t < l->n_tasks && next < 0 && own >= 0; t++)
+        if (l->tasks[t].reader == l->rank)
+            next = l->tasks[t].entry;
     if (own >= 0)
-        DTX_TRY(l->ctx, give(l, own, fault));
+        DTX_TRY(l->ctx, give(l, own, next, fault));
     for (int64_t t = from; t < to; t++) {
         int64_t entry = l->tasks[t].entry;
         if (entry == own || !rank_needs(l, l->rank, entry))
@@ -341,7 +372,7 @@ static enum dtx_status run_round(struct load *l, int64_t from, int64_t to, enum 
         DTX_TRY(l->ctx, dtx_comm_recv_start(l->world, NULL, &box, l->tasks[t].reader, &request));
         DTX_TRY(l->ctx, dtx_comm_wait(&request));
         if (!place)
-            take(l, entry, bytes);
+            take(l, entry, bytes, fault);
     }
     for (int r = 0; r < l->size && own >= 0; r++)
         if (r != l->rank && rank_needs(l, r, own))
@@ -397,6 +428,7 @@ enum dtx_status dtx_ckpt_index_load(struct dtx_ctx *ctx, struct dtx_comm *world,
     dtx_mem_free(l.sends);
     dtx_mem_free(l.own);
     dtx_mem_free(l.received);
+    dtx_mem_free(l.piece);
     return status;
 }
 

@@ -31,7 +31,7 @@ static enum dtx_status check_target(struct dtx_ctx *ctx, const char *out, bool f
     return DTX_OK;
 }
 
-/* `meta` has step, tokens and origin. The bytes of each box are made twice: for the checksum and to be written. */
+/* `meta` has step, tokens and origin. */
 static enum dtx_status save(struct dtx_ctx *ctx, const struct dtx_ckpt_weights *weights, struct dtx_ckpt_meta *meta,
                             struct dtx_meter *meter, const char *out)
 {
@@ -40,7 +40,6 @@ static enum dtx_status save(struct dtx_ctx *ctx, const struct dtx_ckpt_weights *
     meta->mesh[0] = meta->mesh[1] = meta->mesh[2] = meta->mesh[3] = 1;
     snprintf(meta->isa, sizeof meta->isa, "none");
     snprintf(meta->program, sizeof meta->program, "dtx %s", DTX_VERSION);
-    meter->total *= 2;
     DTX_TRY(ctx, dtx_comm_self(ctx, &self));
     enum dtx_status status = dtx_ckpt_save(ctx, self, out, weights->items, weights->n, meta, NULL);
     dtx_meter_clear(meter);

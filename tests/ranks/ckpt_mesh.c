@@ -155,7 +155,7 @@ static void test_meshes(struct dtx_comm *world, const char *dir)
 {
     struct dtx_comm *half, *one;
     char path[DTX_DISK_PATH];
-    static const int expected[] = {1, 2, 2, 4}; /* for at most 1, 2, 3, 4 and four writers */
+    static const int expected[] = {1, 2, 3, 4}; /* for at most 1, 2, 3, 4 and four writers */
     CHECK_OK(world, dtx_comm_split(world, world->rank / 2, world->rank, "half", &half));
     CHECK_OK(world, dtx_comm_split(world, world->rank, 0, "one", &one));
     for (size_t i = 0; i < sizeof of_four / sizeof *of_four; i++) {
