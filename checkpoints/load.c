@@ -194,12 +194,12 @@ static enum dtx_status make_buffers(struct load *l)
     }
     if (longest > 0)
         DTX_TRY(l->ctx, dtx_mem_alloc(l->ctx, longest, 1, &l->own));
-    if (piece > 0)
-        DTX_TRY(l->ctx, dtx_mem_alloc(l->ctx, piece, 1, &l->piece));
     if (l->index->readers) { /* a box for others */
         dtx_mem_free(l->own);
         DTX_TRY(l->ctx, dtx_mem_alloc(l->ctx, dtx_ckpt_longest(l->index->entries, l->index->n), 1, &l->own));
     }
+    if (piece > 0)
+        DTX_TRY(l->ctx, dtx_mem_alloc(l->ctx, piece, 1, &l->piece));
     return longest > 0 && l->size > 1 ? dtx_mem_alloc(l->ctx, longest, 1, &l->received) : DTX_OK;
 }
 

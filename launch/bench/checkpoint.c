@@ -202,7 +202,7 @@ static enum dtx_status measure_load(struct bench *b, double *seconds)
     double start;
     DTX_TRY(ctx, begin(b, &start));
     DTX_TRY(ctx, dtx_ckpt_find(ctx, world_of(b), b->checkpoints, "latest", &search, path, sizeof path));
-    DTX_TRY(ctx, end(b, dtx_state_load(b->workload.runs[0].engine, path, NULL, false), start, seconds));
+    DTX_TRY(ctx, end(b, dtx_state_load(b->workload.runs[0].engine, path, false), start, seconds));
     dtx_samples_add(&b->load, *seconds);
     return DTX_OK;
 }
