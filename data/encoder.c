@@ -8,13 +8,18 @@
 #include "kernels/base/mem.h"
 #include "kernels/base/mutant.h"
 
-enum { BATCH = 256, CACHE_BITS = 16, CACHED_BYTES = 15, CACHED_IDS = 4, MOST_PIECE = 1 << 30 };
+enum { BATCH = 256, CACHE_BITS = 16, CACHED_BYTES = 15, CACHED_IDS = 12, MOST_PIECE = 1 << 30 };
 
-/* A piece of up to 15 bytes is its own key: the bytes, zeros behind them, the length in the last byte. Half a cache
- * line. Key 0: empty. Fewer ids than four: the last one is −number. */
+/* A piece of up to 15 bytes is its own key: the bytes, zeros behind them, the length in the last byte. One cache line.
+ * Key 0: empty. Fewer ids than there is room for: the last one is −number. */
 struct cached {
     uint64_t key[2];
     int32_t ids[CACHED_IDS];
+};
+
+struct cached_key {
+    uint64_t key[2];
+    struct cached *place;
 };
 
 struct dtx_encoder {
@@ -22,11 +27,11 @@ struct dtx_encoder {
     struct dtx_added_set *added[2]; /* for text as it is, for normalized text; NULL: nothing to look for */
     struct dtx_splitter *splitter;
     struct dtx_merge_scratch *merge;
-    struct cached *cache; /* [1 << CACHE_BITS], two ways */
+    struct cached *cache; /* [1 << CACHE_BITS] */
     struct dtx_bytes repaired, normal[2];
     struct dtx_normal_scratch scratch;
     struct dtx_piece_span pieces[BATCH];
-    struct cached keys[BATCH]; /* of the batch's short pieces; ids[0] is the place in the cache */
+    struct cached_key keys[BATCH]; /* of the batch's short pieces */
 };
 
 enum dtx_status dtx_encoder_special(struct dtx_ctx *ctx, struct dtx_encoder *e, enum dtx_special_text special)
@@ -94,7 +99,7 @@ static inline void make_key(const char *piece, int64_t n, int64_t room, uint64_t
 static inline uint64_t place_of(const uint64_t key[2])
 {
     uint64_t h = (key[0] ^ key[1] * UINT64_C(0x9E3779B97F4A7C15)) * UINT64_C(0xD6E8FEB86659FD93);
-    return (h ^ h >> 32) * UINT64_C(0xD6E8FEB86659FD93) >> (65 - CACHE_BITS) << 1; /* the first of two ways */
+    return (h ^ h >> 32) * UINT64_C(0xD6E8FEB86659FD93) >> (64 - CACHE_BITS);
 }
 
 /* Keys of the batch; their lines of the cache are on their way when they are looked at. */
@@ -105,9 +110,8 @@ static void prepare(struct dtx_encoder *e, const char *text, int64_t end, int64_
         if (piece->n > CACHED_BYTES)
             continue;
         make_key(text + piece->first, piece->n, end - piece->first, e->keys[i].key);
-        uint64_t place = place_of(e->keys[i].key);
-        e->keys[i].ids[0] = (int32_t)place;
-        __builtin_prefetch(&e->cache[place]);
+        e->keys[i].place = &e->cache[place_of(e->keys[i].key)];
+        __builtin_prefetch(e->keys[i].place);
     }
 }
 
@@ -118,18 +122,18 @@ static int64_t merge_piece(const struct dtx_tokenizer *t, const char *piece, int
     return ids[0] >= 0 ? 1 : dtx_merge_short(t, piece, n, ids);
 }
 
-/* A piece that is in neither way: merged, and put into the first, whose old entry moves to the second. */
-static int64_t encode_new(struct dtx_encoder *e, const struct cached *key, const char *piece, int64_t n, int32_t *ids)
+/* A piece that is not at its place in the cache takes it. */
+static int64_t encode_new(struct dtx_encoder *e, const struct cached_key *key, const char *piece, int64_t n,
+                          int32_t *ids)
 {
-    struct cached *line = &e->cache[key->ids[0]];
+    struct cached *line = key->place;
     int64_t n_ids = merge_piece(e->t, piece, n, ids);
     if (n_ids > CACHED_IDS)
         return n_ids;
-    line[1] = line[0];
-    memcpy(line[0].key, key->key, sizeof key->key);
-    memcpy(line[0].ids, ids, sizeof line[0].ids);
+    memcpy(line->key, key->key, sizeof key->key);
+    memcpy(line->ids, ids, (size_t)n_ids * sizeof *ids);
     if (n_ids < CACHED_IDS)
-        line[0].ids[CACHED_IDS - 1] = (int32_t)-n_ids;
+        line->ids[CACHED_IDS - 1] = (int32_t)-n_ids;
     return n_ids;
 }
 
@@ -162,13 +166,15 @@ static enum dtx_status encode_batch(struct dtx_ctx *ctx, struct dtx_encoder *e, 
             out->n += merge_piece(e->t, text + piece->first, piece->n, ids);
             continue;
         }
-        const struct cached *key = &e->keys[i], *line = &e->cache[key->ids[0]];
-        bool second = line[1].key[0] == key->key[0] && line[1].key[1] == key->key[1];
-        line += second;
-        if (second || (line->key[0] == key->key[0] && line->key[1] == key->key[1])) {
+        const struct cached_key *key = &e->keys[i];
+        const struct cached *line = key->place;
+        if (line->key[0] == key->key[0] && line->key[1] == key->key[1]) {
             int32_t last = line->ids[CACHED_IDS - 1];
-            memcpy(ids, line->ids, sizeof line->ids);
-            out->n += last < 0 ? -last : CACHED_IDS;
+            int64_t n_ids = last < 0 ? -last : CACHED_IDS;
+            memcpy(ids, line->ids, 4 * sizeof *ids); /* most have no more */
+            if (n_ids > 4)
+                memcpy(ids + 4, line->ids + 4, sizeof line->ids - 4 * sizeof *ids);
+            out->n += n_ids;
         } else {
             out->n += encode_new(e, key, text + piece->first, piece->n, ids);
         }

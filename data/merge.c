@@ -17,21 +17,13 @@ struct dtx_merge_scratch {
     int64_t heap_n, heap_capacity;
 };
 
-/* Rank and result of (left, right) as one number, smaller for smaller ranks; the largest where there is no merge: the
- * empty entry is all ones. */
-static inline uint64_t look_up(const struct dtx_tokenizer *t, int32_t left, int32_t right)
-{
-    const struct dtx_pair *pair = dtx_pair_slot(t, left, right);
-    return (uint64_t)(uint32_t)pair->rank << 32 | (uint32_t)pair->id;
-}
-
 int64_t dtx_merge_short(const struct dtx_tokenizer *t, const char *piece, int64_t n, int32_t *ids)
 {
     uint64_t pairs[DTX_SHORT_PIECE]; /* of (i, i + 1) */
     for (int64_t i = 0; i < n; i++)
         ids[i] = t->byte_id[(unsigned char)piece[i]];
     for (int64_t i = 0; i + 1 < n; i++)
-        pairs[i] = look_up(t, ids[i], ids[i + 1]);
+        pairs[i] = t->byte_pairs[(size_t)(unsigned char)piece[i] << 8 | (unsigned char)piece[i + 1]];
     while (n > 1) {
         int64_t best = 0;
         for (int64_t i = 1; i + 1 < n; i++)
@@ -47,9 +39,9 @@ int64_t dtx_merge_short(const struct dtx_tokenizer *t, const char *piece, int64_
             pairs[i - 1] = pairs[i];
         }
         if (best + 1 < n)
-            pairs[best] = look_up(t, ids[best], ids[best + 1]);
+            pairs[best] = dtx_pair_rank(t, ids[best], ids[best + 1]);
         if (best > 0)
-            pairs[best - 1] = look_up(t, ids[best - 1], ids[best]);
+            pairs[best - 1] = dtx_pair_rank(t, ids[best - 1], ids[best]);
     }
     return n;
 }
@@ -102,9 +94,9 @@ static void push_pair(struct dtx_merge_scratch *m, const struct dtx_tokenizer *t
     const struct symbol *s = &m->symbols[at];
     if (s->after < 0)
         return;
-    const struct dtx_pair *pair = dtx_pair_slot(t, s->id, m->symbols[s->after].id);
-    if (pair->left >= 0)
-        heap_push(m, (uint64_t)pair->rank << 32 | (uint32_t)at);
+    uint64_t pair = dtx_pair_rank(t, s->id, m->symbols[s->after].id);
+    if (pair != UINT64_MAX)
+        heap_push(m, pair >> 32 << 32 | (uint32_t)at);
 }
 
 /* The heap gets n − 1 pairs and at most two more for each of the n − 1 merges. */
@@ -138,10 +130,10 @@ enum dtx_status dtx_merge_long(struct dtx_ctx *ctx, struct dtx_merge_scratch *m,
         if (s->id < 0 || s->after < 0)
             continue;
         struct symbol *gone = &symbols[s->after];
-        const struct dtx_pair *pair = dtx_pair_slot(t, s->id, gone->id);
-        if (pair->left < 0 || (pair->rank != (int32_t)(top >> 32) && !DTX_MUTANT(bpe_stale_pairs_merged)))
+        uint64_t pair = dtx_pair_rank(t, s->id, gone->id);
+        if (pair == UINT64_MAX || (pair >> 32 != top >> 32 && !DTX_MUTANT(bpe_stale_pairs_merged)))
             continue;
-        s->id = pair->id;
+        s->id = (int32_t)(uint32_t)pair;
         s->after = gone->after;
         gone->id = -1;
         if (s->after >= 0)

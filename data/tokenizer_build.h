@@ -42,7 +42,11 @@ struct dtx_tokenizer {
     int32_t *by_text; /* hash table of ids by bytes, −1 empty; added tokens outside the vocabulary are not in it */
     struct dtx_pair *pairs; /* hash table by (left, right) */
     int64_t text_mask, n_pairs;
-    int pair_shift;          /* 64 − log2 of the table's size */
+    int pair_shift; /* 64 − log2 of the table's size */
+    /* A bit for each pair's hash, in a table small enough for a cache: most pairs merge to nothing. */
+    uint64_t *filter;
+    int filter_shift;
+    uint64_t *byte_pairs;    /* [65536] dtx_pair_rank of all pairs of bytes, first byte × 256 + second */
     struct dtx_added *added; /* [n_added] */
     int64_t n_added, added_capacity;
     enum dtx_normal_form forms[DTX_MOST_FORMS];
@@ -71,15 +75,30 @@ enum dtx_status dtx_tokenizer_finish(struct dtx_ctx *ctx, struct dtx_tokenizer *
 /* Id of the token with these bytes, or −1. */
 int32_t dtx_tokenizer_find(const struct dtx_tokenizer *t, const char *bytes, int64_t n);
 
+static inline uint64_t dtx_pair_hash(int32_t left, int32_t right)
+{
+    return ((uint64_t)(uint32_t)left << 32 | (uint32_t)right) * UINT64_C(0x9E3779B97F4A7C15);
+}
+
 /* Where the pair belongs: its entry, or the empty one. */
 static inline struct dtx_pair *dtx_pair_slot(const struct dtx_tokenizer *t, int32_t left, int32_t right)
 {
-    uint64_t key = (uint64_t)(uint32_t)left << 32 | (uint32_t)right, mask = (UINT64_C(1) << (64 - t->pair_shift)) - 1;
-    for (uint64_t slot = key * UINT64_C(0x9E3779B97F4A7C15) >> t->pair_shift;; slot = (slot + 1) & mask) {
+    uint64_t mask = (UINT64_C(1) << (64 - t->pair_shift)) - 1;
+    for (uint64_t slot = dtx_pair_hash(left, right) >> t->pair_shift;; slot = (slot + 1) & mask) {
         struct dtx_pair *pair = &t->pairs[slot];
         if (pair->left < 0 || (pair->left == left && pair->right == right))
             return pair;
     }
+}
+
+/* Rank and token of a pair as one number, rank first: smaller for smaller ranks, the largest where nothing merges. */
+static inline uint64_t dtx_pair_rank(const struct dtx_tokenizer *t, int32_t left, int32_t right)
+{
+    uint64_t bit = dtx_pair_hash(left, right) >> t->filter_shift;
+    if (!(t->filter[bit >> 6] >> (bit & 63) & 1))
+        return UINT64_MAX;
+    const struct dtx_pair *pair = dtx_pair_slot(t, left, right);
+    return (uint64_t)(uint32_t)pair->rank << 32 | (uint32_t)pair->id;
 }
 
 #endif
