@@ -15,8 +15,8 @@ struct dtx_textfile {
     int64_t part_bytes,
         limit; /* part_bytes < 0: never cut; limit: bytes without a document's end from which a part is cut */
     struct dtx_bytes buffer;
-    int64_t start, scanned; /* first byte not handed out; no document ends before `scanned` */
-    int64_t position, lines; /* handed out; lines that have ended */
+    int64_t start, scanned;   /* first byte not handed out; no document ends before `scanned` */
+    int64_t position, lines;  /* handed out; lines that have ended */
     bool at_end, inside, any; /* file read; a part of the document was handed out; a document was */
 };
 
