@@ -189,9 +189,9 @@ static void batches_keep_their_order(void **state)
         data_ok(f, dtx_tokenize_pool_create(&f->ctx, t, threads, &pool));
         while (emptied < 60) {
             while (filled < 60 && (b = dtx_tokenize_pool_empty(pool))) {
-                char text[4096];
-                int n = 0; /* of very different sizes */
-                for (int i = 0; i < 1 + filled % 7 * 80; i++)
+                static char text[400000];
+                int n = 0; /* the first of seven takes long: others overtake it */
+                for (int i = 0; i < (filled % 7 == 0 ? 100000 : 10); i++)
                     n += snprintf(text + n, sizeof text - (size_t)n, " %d", filled);
                 data_write(data_path(f, "t"), text, (size_t)n);
                 struct dtx_textfile *file;
