@@ -9,7 +9,7 @@
 #include "kernels/base/mem.h"
 #include "kernels/base/mutant.h"
 
-enum { CHUNK_BYTES = 256 << 10, WINDOW_LOG_MOST = 31 };
+enum { CHUNK_BYTES = 64 << 10, WINDOW_LOG_MOST = 31 };
 enum kind { PLAIN, GZIP, ZSTD };
 
 struct dtx_inflow {

@@ -7,7 +7,7 @@
 #include "data/pretokenize.h"
 #include "kernels/base/mem.h"
 
-enum { PART_BYTES = 16 << 20, READ_BYTES = 4 << 20 };
+enum { PART_BYTES = 16 << 20, LEAST_READ_BYTES = 64 << 10, MOST_READ_BYTES = 4 << 20 };
 
 struct dtx_textfile {
     struct dtx_inflow *in;
@@ -74,7 +74,10 @@ static enum dtx_status fill(struct dtx_ctx *ctx, struct dtx_textfile *f)
         f->scanned -= f->start;
         f->start = 0;
     }
-    int64_t got, bytes = f->part_bytes > 0 ? dtx_min64(READ_BYTES, f->part_bytes) : READ_BYTES;
+    /* Small files cost little, long documents are not copied often. */
+    int64_t got, bytes = dtx_min64(MOST_READ_BYTES, dtx_max64(LEAST_READ_BYTES, b->n));
+    if (f->part_bytes > 0)
+        bytes = dtx_min64(bytes, f->part_bytes);
     DTX_TRY(ctx, dtx_bytes_reserve(ctx, b, bytes));
     DTX_TRY(ctx, dtx_inflow_read(ctx, f->in, b->data + b->n, (size_t)bytes, &got));
     b->n += got;
