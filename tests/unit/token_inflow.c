@@ -1,5 +1,6 @@
 /* test: label=unit timeout=60 */
 /* Text out of plain, gzip and zstd files and pipes, JSON lines, and encoding on several threads. */
+#include <jansson.h>
 #include <zlib.h>
 #include <zstd.h>
 
@@ -150,10 +151,24 @@ static void takes_the_text_of_a_line(void **state)
         {"{\"Text\":\"a\"}", "", "'text' is not there", 0},
         {"{\"text\":null}", "", "is not a string", 0},
         {"[\"text\"]", "", "not an object", 0},
-        {"\"text\"", "", "not JSON", 0},
+        {"\"text\"", "", "not an object", 0},
         {"{\"text\":\"a\"} x", "", "not JSON", 0},
         {"{\"text\":\"a", "", "not JSON", 0},
-        {"{\"text\":\"\\ud800\"}", "", "not JSON", 0},
+        {"{\"text\":\"a\\ud800\\u0041\\ufffd\\udc00\"}",
+         "a\xef\xbf\xbd"
+         "A\xef\xbf\xbd\xef\xbf\xbd",
+         NULL, 2},
+        {" {\"text\" : \"a\", \"text\":\"b\" , \"x\":[ ]} \t", "b", NULL, 0},
+        {"{\"te\\u0078t\":\"a\\\"\\\\\\/\\b\\f\\n\\r\\t\"}", "a\"\\/\b\f\n\r\t", NULL, 0},
+        {"{\"text\":\"a\",\"text\":1}", "", "is not a string", 0},
+        {"{\"text\":\"a\",}", "", "no key", 0},
+        {"{\"text\":\"a\" \"b\":1}", "", "no ','", 0},
+        {"{\"text\":\"a\tb\"}", "", "control character", 0},
+        {"{\"text\":\"\\x\"}", "", "escape", 0},
+        {"{\"text\":\"\\u12g4\"}", "", "escape", 0},
+        {"{\"n\":01,\"text\":\"a\"}", "", "not JSON", 0},
+        {"{\"n\":1.,\"text\":\"a\"}", "", "digit", 0},
+        {"{\"n\":[1,],\"text\":\"a\"}", "", "no value", 0},
         {"", "", "not JSON", 0},
         {"\xff", "", "not JSON", 1},
     };
@@ -173,6 +188,42 @@ static void takes_the_text_of_a_line(void **state)
         else
             assert_int_equal(why[0], '\0');
     }
+    dtx_bytes_free(&text);
+}
+
+/* What our scanner takes and refuses, against jansson: JSON with random damage. */
+static void agrees_with_a_json_library(void **state)
+{
+    struct data_fixture *f = *state;
+    static const char good[] = "{\"id\": 12, \"a\": [1, -2.5e+3, {\"b\": null}, [], {}, true, false], \"text\": \"one "
+                               "\\\"two\\\" \\u00e9\\n three\", \"z\": \"\\\\\"}";
+    static const char bytes[] = "{}[]\",:\\0123456789.eE+-tfnu \n\ta/x";
+    struct dtx_bytes text = {0};
+    int taken = 0;
+    for (uint64_t k = 0; k < 30000; k++) {
+        char line[sizeof good], why[DTX_JSONLINE_WHY];
+        int64_t invalid = 0, n = (int64_t)sizeof good - 1;
+        memcpy(line, good, sizeof good);
+        for (uint64_t i = 0; i < k % 3; i++)
+            line[(int)(dtx_rng_uniform(8, 6 * k + i) * (double)n)] =
+                bytes[(int)(dtx_rng_uniform(9, 6 * k + i) * (double)(sizeof bytes - 1))];
+        if (k % 7 == 0) /* a part left out */
+            n -= (int64_t)(dtx_rng_uniform(10, k) * (double)n);
+        text.n = 0;
+        data_ok(f, dtx_jsonline_text(&f->ctx, line, n, "text", &text, &invalid, why));
+        json_t *root = json_loadb(line, (size_t)n, JSON_ALLOW_NUL | JSON_DECODE_INT_AS_REAL, NULL);
+        json_t *string = json_object_get(root, "text");
+        if (json_is_string(string) && invalid == 0) {
+            assert_string_equal(why, "");
+            assert_int_equal(text.n, json_string_length(string));
+            assert_memory_equal(text.data, json_string_value(string), (size_t)text.n);
+            taken++;
+        } else if (invalid == 0 && !why[0]) {
+            fail_msg("taken, but not by the library: %.*s", (int)n, line);
+        }
+        json_decref(root);
+    }
+    assert_in_range(taken, 3000, 29000);
     dtx_bytes_free(&text);
 }
 
@@ -228,8 +279,8 @@ static void batches_keep_their_order(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        DATA_TEST(reads_packed_files),       DATA_TEST(refuses_damaged_files),    DATA_TEST(reads_plain_files),
-        DATA_TEST(takes_the_text_of_a_line), DATA_TEST(batches_keep_their_order),
+        DATA_TEST(reads_packed_files),       DATA_TEST(refuses_damaged_files),      DATA_TEST(reads_plain_files),
+        DATA_TEST(takes_the_text_of_a_line), DATA_TEST(agrees_with_a_json_library), DATA_TEST(batches_keep_their_order),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
