@@ -57,7 +57,7 @@ struct dtx_data_ledger {
     struct dtx_skip *skips;            /* ascending, apart from each other */
 };
 
-/* Of what a rest is made: the shortest length of the course's epoch. */
+/* Of what a rest is made: the shortest length that samples of the course's epoch have had. */
 int64_t dtx_course_piece_length(const struct dtx_course_record *course);
 
 void dtx_data_ledger_free(struct dtx_data_ledger *ledger);
