@@ -1,6 +1,7 @@
 #include "data/filepool.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -189,6 +190,17 @@ void dtx_poolfile_close(struct dtx_poolfile *f)
     pthread_mutex_unlock(&f->pool->lock);
     dtx_mem_free(f->path);
     *f = (struct dtx_poolfile){.fd = -1};
+}
+
+void dtx_poolfile_advise(struct dtx_poolfile *f, size_t bytes, int64_t offset)
+{
+    pthread_mutex_lock(&f->pool->lock);
+    int64_t page = offset & ~(int64_t)4095;
+    if (f->map && offset >= 0 && (int64_t)bytes <= f->bytes - offset)
+        posix_madvise((void *)(uintptr_t)(f->map + page), bytes + (size_t)(offset - page), POSIX_MADV_WILLNEED);
+    else if (f->fd >= 0)
+        posix_fadvise(f->fd, offset, (off_t)bytes, POSIX_FADV_WILLNEED);
+    pthread_mutex_unlock(&f->pool->lock);
 }
 
 enum dtx_status dtx_poolfile_read(struct dtx_ctx *ctx, struct dtx_poolfile *f, void *out, size_t bytes, int64_t offset)

@@ -31,6 +31,8 @@ int dtx_filepool_open_files(struct dtx_filepool *pool);
 enum dtx_status dtx_poolfile_add(struct dtx_ctx *ctx, struct dtx_filepool *pool, const char *path,
                                  struct dtx_poolfile *f);
 void dtx_poolfile_close(struct dtx_poolfile *f); /* accepts one never added */
+/* Tells the system that these bytes will be read soon, where the file is open. */
+void dtx_poolfile_advise(struct dtx_poolfile *f, size_t bytes, int64_t offset);
 enum dtx_status dtx_poolfile_read(struct dtx_ctx *ctx, struct dtx_poolfile *f, void *out, size_t bytes, int64_t offset);
 
 #endif

@@ -43,6 +43,8 @@ const char *dtx_source_formats(void); /* "datatrove|llmc|megatron|npy" */
 
 /* Tokens [first, first + n): out[n]. */
 enum dtx_status dtx_source_read(struct dtx_ctx *ctx, struct dtx_source *s, int64_t first, int64_t n, int32_t *out);
+/* Tells the system that they will be read soon. */
+void dtx_source_advise(struct dtx_source *s, int64_t first, int64_t n);
 /* First token of document d of an index; d = documents gives the number of tokens. */
 enum dtx_status dtx_source_document(struct dtx_ctx *ctx, struct dtx_source *s, int64_t d, int64_t *first);
 /* The last document of an index that starts at or before `token`: O(log documents). */

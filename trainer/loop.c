@@ -38,11 +38,10 @@ struct loop {
     int64_t eval_every, eval_samples, checkpoint_every, replicas_every;
     bool replicas_stop; /* a difference between copies ends the run */
     struct dtx_ckpt_save_options save_options;
-    int *stop_signals;         /* [ranks] */
-    int32_t *tokens, *targets; /* [sequences · length] */
-    double *lambda;            /* [layers] */
-    double peak;               /* FLOP/s of all ranks */
-    size_t memory_bytes;       /* the fullest rank's */
+    int *stop_signals;   /* [ranks] */
+    double *lambda;      /* [layers] */
+    double peak;         /* FLOP/s of all ranks */
+    size_t memory_bytes; /* the fullest rank's */
     int64_t step, steps, saved_step, tokens_seen;
     int64_t end; /* last step of this call: train.until or the run's last */
     int skipped_in_a_row;
@@ -79,40 +78,50 @@ static void read_options(struct loop *l)
                                                      .max_shards = (int)dtx_opt_int(opt, "checkpoint.max_shards")};
 }
 
+/* Rank 0 finds out where each source stands; the others take its word. Collective over the world. */
+static enum dtx_status open_stream(struct loop *l)
+{
+    struct dtx_session *s = l->s;
+    struct dtx_stream_config config = dtx_session_stream(s, false);
+    struct dtx_walk *walk = NULL;
+    char *ledger = NULL;
+    enum dtx_status status = DTX_OK;
+    if (root(l)) {
+        status = dtx_stream_open(l->ctx, &config, &l->stream);
+        if (status == DTX_OK)
+            status = dtx_walk_open(l->ctx, l->stream, &walk);
+        if (status == DTX_OK)
+            status = dtx_stream_ledger(l->ctx, l->stream, walk, dtx_stream_first(l->stream), NULL, 0, &ledger);
+        dtx_walk_close(walk);
+    }
+    DTX_TRY(l->ctx, dtx_comm_agree(s->world, status));
+    DTX_TRY(l->ctx, dtx_comm_broadcast_text(s->world, &ledger, 0));
+    config.ledger = ledger;
+    if (!root(l))
+        status = dtx_stream_open(l->ctx, &config, &l->stream);
+    dtx_mem_free(ledger);
+    return dtx_comm_agree(s->world, status);
+}
+
 static enum dtx_status open_data(struct loop *l)
 {
     struct dtx_session *s = l->s;
-    const struct dtx_batch_config *b = &s->config.batch;
     const struct dtx_mesh *mesh = dtx_engine_mesh(s->engine);
-    int64_t n = b->micro_batch * b->micro_batches * b->length;
     int64_t depth = dtx_opt_int(s->opt, "data.prefetch");
     void *p;
-    struct dtx_stream_config config = {.paths = dtx_opt_text(s->opt, "data.train"),
-                                       .length = b->length,
-                                       .seed = (uint64_t)s->config.seed,
-                                       .heldout = dtx_opt_real(s->opt, "data.heldout"),
-                                       .vocab = s->config.model.vocab,
-                                       .separator = (int32_t)dtx_opt_int(s->opt, "data.separator"),
-                                       .doc_reset = dtx_opt_bool(s->opt, "data.doc_reset"),
-                                       .trusted = !root(l)};
-    struct dtx_loader_config loader = {.first_sample = s->resumed ? s->meta.samples : 0,
-                                       .global_batch = b->global_batch,
+    struct dtx_loader_config loader = {.first_sample = -1,
+                                       .global_batch = s->config.batch.global_batch,
                                        .dp_rank = mesh->rank[DTX_AXIS_DP],
                                        .dp_size = mesh->size[DTX_AXIS_DP],
                                        .depth = (int)dtx_max64(depth, 1),
-                                       .thread = depth > 0};
-    DTX_TRY(l->ctx, dtx_mem_alloc(l->ctx, 2 * n, sizeof *l->tokens, &p));
-    l->tokens = p;
-    l->targets = l->tokens + n;
+                                       .thread = depth > 0,
+                                       .advise = dtx_opt_bool(s->opt, "data.advise")};
     DTX_TRY(l->ctx, dtx_mem_alloc(l->ctx, s->config.model.layers, sizeof *l->lambda, &p));
     l->lambda = p;
-    if (!*config.paths)
-        return dtx_fail(l->ctx, DTX_E_CONFIG, "data.train is not set: give the prefix of a pair of token files");
     DTX_TRY(l->ctx, dtx_mem_alloc(l->ctx, s->world->size, sizeof *l->stop_signals, &p));
     l->stop_signals = p;
-    DTX_TRY(l->ctx, dtx_stream_open(l->ctx, &config, &l->stream));
     DTX_TRY(l->ctx, dtx_loader_open(l->ctx, l->stream, &loader, &l->loader));
-    if (l->eval_samples > 0 && config.heldout > 0)
+    if (l->eval_samples > 0 && dtx_opt_real(s->opt, "data.heldout") > 0)
         DTX_TRY(l->ctx, dtx_heldout_open(s, &l->heldout));
     return DTX_OK;
 }
@@ -230,6 +239,7 @@ static enum dtx_status open_loop(struct loop *l)
         l->tokens_seen = DTX_MUTANT(tokens_forgotten_on_resume) ? 0 : s->meta.tokens;
         l->best_heldout = s->meta.best_heldout;
     }
+    DTX_TRY(l->ctx, open_stream(l));
     DTX_TRY(l->ctx, dtx_comm_agree(s->world, open_data(l)));
     dtx_start_mark(&s->start, "data");
     DTX_TRY(l->ctx, dtx_comm_agree(s->world, root(l) ? open_run_folder(l) : DTX_OK));
@@ -251,25 +261,18 @@ static enum dtx_status close_loop(struct loop *l)
     dtx_heldout_close(l->heldout);
     dtx_loader_close(l->loader);
     dtx_stream_close(l->stream);
-    dtx_mem_free(l->tokens);
     dtx_mem_free(l->lambda);
     dtx_mem_free(l->stop_signals);
     dtx_run_folder_close(&l->folder);
     return status;
 }
 
-/* The next batch as inputs and targets. */
+/* The next batch. */
 static enum dtx_status next_batch(struct loop *l, struct dtx_batch *batch)
 {
     double begin = dtx_trace_begin(l->ctx);
     DTX_TRY(l->ctx, dtx_loader_next(l->ctx, l->loader, batch));
     dtx_trace_end(l->ctx, begin, DTX_SPAN_WAIT, "data", "wait for data", -1, 0);
-    size_t row = (size_t)batch->length * sizeof *l->tokens;
-    for (int64_t i = 0; i < batch->n; i++) {
-        const int32_t *sample = batch->tokens + i * (batch->length + 1);
-        memcpy(l->tokens + i * batch->length, sample, row);
-        memcpy(l->targets + i * batch->length, sample + 1 - DTX_MUTANT(targets_shifted), row);
-    }
     return DTX_OK;
 }
 
@@ -328,9 +331,9 @@ static enum dtx_status save(struct loop *l)
                                  .program = "dtx " DTX_VERSION,
                                  .best_heldout = l->best_heldout,
                                  .config = s->text};
+    enum dtx_status status = root(l) ? dtx_loader_ledger(l->ctx, l->loader, &meta.ledger) : DTX_OK;
+    DTX_TRY(l->ctx, dtx_comm_agree(s->world, status));
     snprintf(meta.isa, sizeof meta.isa, "%s", dtx_isa_name(s->backend->isa));
-    if (DTX_MUTANT(resume_position_off_by_one))
-        meta.samples++;
     if (l->progress)
         dtx_progress_clear(l->progress);
     if (root(l) && dtx_metrics_sync(l->ctx, l->metrics) != DTX_OK) {
@@ -338,7 +341,8 @@ static enum dtx_status save(struct loop *l)
         dtx_error_clear(l->ctx);
     }
     double begin = dtx_trace_begin(l->ctx);
-    enum dtx_status status = dtx_state_save(s->engine, s->checkpoint_dir, &meta, &l->save_options);
+    status = dtx_state_save(s->engine, s->checkpoint_dir, &meta, &l->save_options);
+    dtx_mem_free(meta.ledger);
     dtx_trace_end(l->ctx, begin, DTX_SPAN_WAIT, "checkpoint", "save", -1, 0);
     if (status == DTX_OK) {
         l->saved_step = l->step;
@@ -417,7 +421,8 @@ static enum dtx_status one_step(struct loop *l)
     DTX_TRY(l->ctx, dtx_tracing_step(&l->tracing, l->step + 1, false));
     double heldout, start = dtx_clock_now();
     DTX_TRY(l->ctx, dtx_comm_agree(l->s->world, next_batch(l, &data)));
-    struct dtx_engine_batch batch = {l->tokens, l->targets, l->documents ? data.doc_start : NULL};
+    struct dtx_engine_batch batch = {data.tokens, DTX_MUTANT(targets_shifted) ? data.tokens : data.targets,
+                                     l->documents || data.packed ? data.doc_start : NULL};
     l->step++;
     int64_t update = l->step - (DTX_MUTANT(adam_step_restarts) ? l->s->meta.step : 0);
     DTX_TRY(l->ctx, dtx_engine_step(l->s->engine, &batch, update, dtx_lr_at(&l->lr, l->step), &result));
