@@ -43,7 +43,9 @@ struct dtx_ckpt_meta {
     double best_heldout; /* lowest held-out loss so far; NaN when none */
     double heldout;      /* held-out loss of this very step; NaN when it was not measured */
     char origin[256];    /* where weights alone come from ("imported from …"); "": a run, with all its state */
-    char *config;        /* resolved options as YAML; owned by whoever filled it (load: free with dtx_mem_free) */
+    /* Owned by whoever filled them (load: free with dtx_mem_free). */
+    char *config; /* resolved options as YAML */
+    char *ledger; /* what was consumed of the data, in words of data/; "" or NULL: not known */
 };
 
 /* What a save that went well has to tell. */

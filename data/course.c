@@ -191,14 +191,14 @@ static bool layer_overlaps(const struct dtx_course *c, int k, int file, int64_t 
     if (l->first[file] < 0)
         return false;
     b = dtx_min64(b, end);
-    for (int64_t m = a / l->length; m * l->length < b; m++) {
+    for (int64_t m = a / l->length; a < b && m * l->length < b; m++) {
         if (!l->rest) {
             if (is_taken(c, k, file, m))
                 return true;
             continue;
         }
         int64_t at = dtx_order_find(&l->order, l->epoch, l->first[file] + m);
-        if (at < l->done || (at == l->done && m * l->length + l->within > a))
+        if (at < l->done || (at == l->done && l->within > 0 && m * l->length + l->within > a))
             return true;
     }
     return false;

@@ -9,7 +9,7 @@ int64_t dtx_course_piece_length(const struct dtx_course_record *course)
 {
     int64_t length = course->length;
     for (int i = 0; i < course->n_layers; i++)
-        length = dtx_min64(length, course->layers[i].length);
+        length = course->layers[i].rest ? length : dtx_min64(length, course->layers[i].length);
     return length;
 }
 

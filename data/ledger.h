@@ -13,6 +13,8 @@
 #ifndef DTX_DATA_LEDGER_H
 #define DTX_DATA_LEDGER_H
 
+#include <stdio.h>
+
 #include "kernels/base/status.h"
 
 /* Indices in the ledger's table of files. */
@@ -57,13 +59,15 @@ struct dtx_data_ledger {
     struct dtx_skip *skips;            /* ascending, apart from each other */
 };
 
-/* Of what a rest is made: the shortest length of the course's epoch. */
+/* Of what a rest is made: the shortest length that samples of the course's epoch have had. */
 int64_t dtx_course_piece_length(const struct dtx_course_record *course);
 
 void dtx_data_ledger_free(struct dtx_data_ledger *ledger);
 enum dtx_status dtx_data_ledger_write(struct dtx_ctx *ctx, const struct dtx_data_ledger *ledger, char **text);
 /* Refuses what dtx_data_ledger_write cannot have written. */
 enum dtx_status dtx_data_ledger_read(struct dtx_ctx *ctx, const char *text, struct dtx_data_ledger *out);
+/* For people: what of which source is through. */
+void dtx_data_ledger_print(const struct dtx_data_ledger *ledger, FILE *out);
 
 /* The files and sources of a run that is about to go on. */
 struct dtx_data_ledger_plan {

@@ -236,7 +236,8 @@ int64_t dtx_loader_position(const struct dtx_loader *l)
 
 enum dtx_status dtx_loader_ledger(struct dtx_ctx *ctx, struct dtx_loader *l, char **text)
 {
-    return dtx_stream_ledger(ctx, l->stream, l->behind, l->position, l->skipped.skips, l->skipped.n_skips, text);
+    int64_t position = l->position + DTX_MUTANT(resume_position_off_by_one);
+    return dtx_stream_ledger(ctx, l->stream, l->behind, position, l->skipped.skips, l->skipped.n_skips, text);
 }
 
 enum dtx_status dtx_loader_skip(struct dtx_ctx *ctx, struct dtx_loader *l, int64_t first, int64_t end, int64_t back)

@@ -316,15 +316,31 @@ static int64_t first_token(const struct dtx_stream *s, const struct dtx_part *pa
     return part->first + piece->first + shift;
 }
 
+/* How many of ids[n] come before the first separator; blocks of 16 are compared at once. */
+static int64_t before_separator(const int32_t *ids, int64_t n, int32_t separator)
+{
+    int64_t t = 0;
+    for (int found = 0; t + 16 <= n; t += 16) {
+        for (int k = 0; k < 16; k++)
+            found |= ids[t + k] == separator;
+        if (found)
+            break;
+    }
+    while (t < n && ids[t] != separator)
+        t++;
+    return t;
+}
+
 /* start[n] of ids[n], which lie in a row from `at` on; a document begins no earlier than `first`. */
 static void find_starts(const struct dtx_stream *s, const int32_t *ids, int64_t n, int64_t at, int64_t first,
                         int32_t *start)
 {
-    int32_t current = (int32_t)first;
-    for (int64_t t = 0; t < n; t++) {
-        start[t] = current;
-        if (s->config.doc_reset && ids[t] == s->config.separator)
-            current = (int32_t)(at + t) + !DTX_MUTANT(stream_document_starts_at_separator);
+    for (int64_t t = 0; t < n;) {
+        int64_t end = s->config.doc_reset ? t + before_separator(ids + t, n - t, s->config.separator) + 1 : n;
+        end = dtx_min64(end, n);
+        for (; t < end; t++)
+            start[t] = (int32_t)first;
+        first = at + end - DTX_MUTANT(stream_document_starts_at_separator);
     }
 }
 

@@ -32,9 +32,10 @@ mkdir -p "$build/data" && for file in data/readers/*.c; do echo "DTX_VARIANT($(b
 headers=$(find kernels data checkpoints parallel tests/parse -name '*.h' -printf '%T@\n' | sort -n | tail -n 1)
 for source in "${sources[@]}"; do
     object=$build/object/${source//\//_}.o
-    awk -v object="$(stat -c %.Y "$object" 2>/dev/null || echo 0)" -v header="$headers" \
-        -v source="$(stat -c %.Y "$source")" 'BEGIN { exit object > header && object > source }' &&
-        printf '%s\0%s\0' "$object" "$source" || true
+    if awk -v object="$(stat -c %.Y "$object" 2>/dev/null || echo 0)" -v header="$headers" \
+        -v source="$(stat -c %.Y "$source")" 'BEGIN { exit object > header && object > source }'; then
+        printf '%s\0%s\0' "$object" "$source"
+    fi
 done | xargs -0 -r -n 2 -P 2 clang "${flags[@]}" -c -o || exit
 
 # What a run begins with.
@@ -58,6 +59,9 @@ seeds() {
             half=$(($(stat -c %s "${file%.idx}.bin") / 2))
             { printf '%b' "\\x$(printf %02x $half)"; cat "$file"; } >"$folder/$(basename "$file")"
         done ;;
+    jsonl)
+        printf '{"text":"one","id":[1,2.5e3,{"a":null}]}\n\nbad\n{"text":"\\ud83d\\ude00\\n"}\r\n{"text":"caf\351"}' >"$folder/plain"
+        gzip -c "$folder/plain" >"$folder/gz" ;;
     readers)
         printf '\0' | cat - $golden/formats/llmc_gpt2.bin >"$folder/gpt2"
         printf '\0' | cat - $golden/formats/llmc_llama3.bin >"$folder/llama3"

@@ -8,7 +8,7 @@
 struct dtx_heldout {
     struct dtx_session *session;
     struct dtx_stream *stream;
-    int64_t each;                       /* sequences of one data rank in a batch */
+    int64_t each; /* sequences of one data rank in a batch */
     struct dtx_walk *walk;
     int32_t *tokens, *targets, *starts; /* [each · length] */
 };
@@ -27,15 +27,7 @@ enum dtx_status dtx_heldout_open(struct dtx_session *s, struct dtx_heldout **out
         h->tokens = p;
         h->targets = h->tokens + n;
         h->starts = h->targets + n;
-        struct dtx_stream_config config = {.paths = dtx_opt_text(s->opt, "data.train"),
-                                           .length = b->length,
-                                           .seed = (uint64_t)s->config.seed,
-                                           .heldout = dtx_opt_real(s->opt, "data.heldout"),
-                                           .use_heldout = true,
-                                           .vocab = s->config.model.vocab,
-                                           .separator = (int32_t)dtx_opt_int(s->opt, "data.separator"),
-                                           .doc_reset = dtx_opt_bool(s->opt, "data.doc_reset"),
-                                           .trusted = s->world->rank != 0};
+        struct dtx_stream_config config = dtx_session_stream(s, true);
         status = dtx_stream_open(s->ctx, &config, &h->stream);
         if (status == DTX_OK)
             status = dtx_walk_open(s->ctx, h->stream, &h->walk);

@@ -82,36 +82,50 @@ static void read_options(struct loop *l)
     l->replicas_stop = strcmp(dtx_opt_text(opt, "check.replicas_action"), "stop") == 0;
 }
 
+/* Rank 0 finds out where each source stands; the others take its word. Collective over the world. */
+static enum dtx_status open_stream(struct loop *l)
+{
+    struct dtx_session *s = l->s;
+    struct dtx_stream_config config = dtx_session_stream(s, false);
+    struct dtx_walk *walk = NULL;
+    char *ledger = NULL;
+    enum dtx_status status = DTX_OK;
+    if (root(l)) {
+        status = dtx_stream_open(l->ctx, &config, &l->stream);
+        if (status == DTX_OK)
+            status = dtx_walk_open(l->ctx, l->stream, &walk);
+        if (status == DTX_OK)
+            status = dtx_stream_ledger(l->ctx, l->stream, walk, dtx_stream_first(l->stream), NULL, 0, &ledger);
+        dtx_walk_close(walk);
+    }
+    DTX_TRY(l->ctx, dtx_comm_agree(s->world, status));
+    DTX_TRY(l->ctx, dtx_comm_broadcast_text(s->world, &ledger, 0));
+    config.ledger = ledger;
+    if (!root(l))
+        status = dtx_stream_open(l->ctx, &config, &l->stream);
+    dtx_mem_free(ledger);
+    return dtx_comm_agree(s->world, status);
+}
+
 static enum dtx_status open_data(struct loop *l)
 {
     struct dtx_session *s = l->s;
-    const struct dtx_batch_config *b = &s->config.batch;
     const struct dtx_mesh *mesh = dtx_engine_mesh(s->engine);
     int64_t depth = dtx_opt_int(s->opt, "data.prefetch");
     void *p;
-    struct dtx_stream_config config = {.paths = dtx_opt_text(s->opt, "data.train"),
-                                       .length = b->length,
-                                       .seed = (uint64_t)s->config.seed,
-                                       .heldout = dtx_opt_real(s->opt, "data.heldout"),
-                                       .vocab = s->config.model.vocab,
-                                       .separator = (int32_t)dtx_opt_int(s->opt, "data.separator"),
-                                       .doc_reset = dtx_opt_bool(s->opt, "data.doc_reset"),
-                                       .trusted = !root(l)};
-    struct dtx_loader_config loader = {.first_sample = s->resumed ? s->meta.samples : 0,
-                                       .global_batch = b->global_batch,
+    struct dtx_loader_config loader = {.first_sample = -1,
+                                       .global_batch = s->config.batch.global_batch,
                                        .dp_rank = mesh->rank[DTX_AXIS_DP],
                                        .dp_size = mesh->size[DTX_AXIS_DP],
                                        .depth = (int)dtx_max64(depth, 1),
-                                       .thread = depth > 0};
+                                       .thread = depth > 0,
+                                       .advise = dtx_opt_bool(s->opt, "data.advise")};
     DTX_TRY(l->ctx, dtx_mem_alloc(l->ctx, s->config.model.layers, sizeof *l->lambda, &p));
     l->lambda = p;
-    if (!*config.paths)
-        return dtx_fail(l->ctx, DTX_E_CONFIG, "data.train is not set: give the prefix of a pair of token files");
     DTX_TRY(l->ctx, dtx_mem_alloc(l->ctx, s->world->size, sizeof *l->wishes, &p));
     l->wishes = p;
-    DTX_TRY(l->ctx, dtx_stream_open(l->ctx, &config, &l->stream));
     DTX_TRY(l->ctx, dtx_loader_open(l->ctx, l->stream, &loader, &l->loader));
-    if (l->eval_samples > 0 && config.heldout > 0)
+    if (l->eval_samples > 0 && dtx_opt_real(s->opt, "data.heldout") > 0)
         DTX_TRY(l->ctx, dtx_heldout_open(s, &l->heldout));
     return DTX_OK;
 }
@@ -229,6 +243,7 @@ static enum dtx_status open_loop(struct loop *l)
         l->tokens_seen = DTX_MUTANT(tokens_forgotten_on_resume) ? 0 : s->meta.tokens;
         l->best_heldout = s->meta.best_heldout;
     }
+    DTX_TRY(l->ctx, open_stream(l));
     DTX_TRY(l->ctx, dtx_comm_agree(s->world, open_data(l)));
     dtx_start_mark(&s->start, "data");
     DTX_TRY(l->ctx, dtx_comm_agree(s->world, root(l) ? open_run_folder(l) : DTX_OK));
@@ -343,9 +358,9 @@ static enum dtx_status save(struct loop *l, double heldout)
                                  .best_heldout = l->best_heldout,
                                  .heldout = heldout,
                                  .config = s->text};
+    enum dtx_status status = root(l) ? dtx_loader_ledger(l->ctx, l->loader, &meta.ledger) : DTX_OK;
+    DTX_TRY(l->ctx, dtx_comm_agree(s->world, status));
     snprintf(meta.isa, sizeof meta.isa, "%s", dtx_isa_name(s->backend->isa));
-    if (DTX_MUTANT(resume_position_off_by_one))
-        meta.samples++;
     if (l->progress)
         dtx_progress_clear(l->progress);
     if (root(l) && dtx_metrics_sync(l->ctx, l->metrics) != DTX_OK) {

@@ -22,6 +22,7 @@ struct dtx_saver {
     bool skip, told;          /* told: that the local tier works */
     int64_t saved, under_way; /* steps; −1: none */
     bool local_under_way;     /* of the local tier */
+    char *ledger;             /* of the save under way */
 };
 
 static bool root(const struct dtx_saver *s)
@@ -60,6 +61,7 @@ static void release(struct dtx_saver *s)
 {
     dtx_ckpt_local_close(s->local);
     dtx_state_close(&s->state);
+    dtx_mem_free(s->ledger);
     dtx_mem_free(s);
 }
 
@@ -200,11 +202,14 @@ enum dtx_status dtx_saver_save(struct dtx_saver *s, const struct dtx_ckpt_meta *
                     "checkpoint of step %lld is skipped: that of step %lld is still being written (checkpoint.busy)",
                     (long long)meta->step, (long long)s->under_way);
         }
+        dtx_mem_free(meta->ledger);
         return DTX_OK;
     }
     double begin = dtx_trace_begin(s->ctx);
     if (!DTX_MUTANT(busy_not_waited))
         dtx_saver_finish(s);
+    dtx_mem_free(s->ledger);
+    s->ledger = meta->ledger;
     dtx_trace_end(s->ctx, begin, DTX_SPAN_WAIT, "compute", "wait for checkpoint", s->under_way, 0);
     begin = dtx_trace_begin(s->ctx);
     DTX_TRY(s->ctx, dtx_comm_agree(s->session->world, dtx_state_snapshot(&s->state, s->staging)));

@@ -22,7 +22,8 @@ bool dtx_saver_halt(struct dtx_saver *saver);
 bool dtx_saver_due(const struct dtx_saver *saver, int64_t step);
 /* Begins a save. One that is still under way is finished first or, where checkpoint.busy says skip and it is not the
  * `last`, this one is left out. `ended`: the save under way has ended on all ranks. Nothing is wrong with the run when
- * a save fails: only with `last` its status is returned, once all is written. Collective over the world. */
+ * a save fails: only with `last` its status is returned, once all is written. Takes meta->ledger over. Collective over
+ * the world. */
 enum dtx_status dtx_saver_save(struct dtx_saver *saver, const struct dtx_ckpt_meta *meta, bool ended, bool last);
 bool dtx_saver_busy(const struct dtx_saver *saver);
 /* No save is under way on this rank. Not collective. */

@@ -214,11 +214,7 @@ static enum dtx_status adopt_stored(struct dtx_session *s, const struct dtx_sess
         dtx_opt_set(stored, "data.heldout", shown(dtx_opt_real(s->opt, "data.heldout"), text), DTX_OPT_FLAG, "eval");
     }
     dtx_opt_compare_fixed(s->opt, stored, must_match, s->source);
-    if (s->resumed && !command->needs_checkpoint &&
-        strcmp(dtx_opt_text(s->opt, "data.train"), dtx_opt_text(stored, "data.train")) != 0)
-        dtx_log(s->ctx, DTX_LOG_WARN,
-                "data.train was '%s' and is '%s': if the text is another one, samples will repeat or be left out",
-                dtx_opt_text(stored, "data.train"), dtx_opt_text(s->opt, "data.train"));
+    s->length_before = dtx_opt_int(stored, "train.length");
     return DTX_OK;
 }
 
@@ -386,10 +382,11 @@ static void close_parts(struct dtx_session *s)
     dtx_opt_free(s->opt);
     dtx_mem_free(s->text);
     dtx_mem_free(s->meta.config);
+    dtx_mem_free(s->meta.ledger);
     s->engine = NULL;
     s->backend = NULL;
     s->opt = NULL;
-    s->text = s->meta.config = NULL;
+    s->text = s->meta.config = s->meta.ledger = NULL;
     dtx_ckpt_index_free(&s->local_index);
 }
 
@@ -426,6 +423,30 @@ enum dtx_status dtx_session_open(struct dtx_ctx *ctx, const struct dtx_session_c
     return status;
 }
 
+struct dtx_stream_config dtx_session_stream(const struct dtx_session *s, bool heldout)
+{
+    const struct dtx_opt *opt = s->opt;
+    struct dtx_stream_config config = {.paths = dtx_opt_text(opt, "data.train"),
+                                       .length = s->config.batch.length,
+                                       .seed = (uint64_t)s->config.seed,
+                                       .heldout = dtx_opt_real(opt, "data.heldout"),
+                                       .use_heldout = heldout,
+                                       .vocab = s->config.model.vocab,
+                                       .separator = (int32_t)dtx_opt_int(opt, "data.separator"),
+                                       .doc_reset = dtx_opt_bool(opt, "data.doc_reset"),
+                                       .trusted = s->world->rank != 0,
+                                       .mmap = dtx_opt_bool(opt, "data.mmap"),
+                                       .type = dtx_opt_text(opt, "data.type"),
+                                       .cache_dir = dtx_opt_text(opt, "data.cache_dir")};
+    if (s->resumed && !heldout && s->meta.ledger && s->meta.ledger[0])
+        config.ledger = s->meta.ledger;
+    if (s->resumed && !heldout) {
+        config.samples_before = s->meta.samples;
+        config.length_before = s->length_before;
+    }
+    return config;
+}
+
 enum dtx_status dtx_session_close(struct dtx_session *s, enum dtx_status status)
 {
     bool alone = s->world && s->world->size == 1;
@@ -436,6 +457,7 @@ enum dtx_status dtx_session_close(struct dtx_session *s, enum dtx_status status)
         dtx_opt_free(s->opt);
         dtx_mem_free(s->text);
         dtx_mem_free(s->meta.config);
+        dtx_mem_free(s->meta.ledger);
     }
     return dtx_comm_finish(s->world, status, DTX_COMM_GRACE);
 }

@@ -6,6 +6,7 @@
 #define DTX_TRAINER_SESSION_H
 
 #include "checkpoints/local.h"
+#include "data/stream.h"
 #include "trainer/engine.h"
 #include "trainer/start.h"
 
@@ -30,6 +31,7 @@ struct dtx_session {
     struct dtx_engine *engine;
     char run_dir[DTX_PATH / 2], checkpoint_dir[DTX_PATH];
     bool resumed, initialized; /* all of a checkpoint's state is continued; its weights alone begin a new run */
+    int64_t length_before;     /* rank 0: train.length of that checkpoint */
     struct dtx_ckpt_meta meta; /* of that checkpoint, its folder in `source`; unset without one */
     char source[DTX_PATH];
     struct dtx_ckpt_search search;
@@ -49,6 +51,8 @@ const char *dtx_session_resumed_from(const struct dtx_session *session);
 /* *done: --help was printed, nothing is open. After a failure dtx_session_close must still be called. */
 enum dtx_status dtx_session_open(struct dtx_ctx *ctx, const struct dtx_session_command *command, int argc, char **argv,
                                  struct dtx_session *session, bool *done);
+/* The stream that the options ask for, continued from the checkpoint; its texts are the session's. Not collective. */
+struct dtx_stream_config dtx_session_stream(const struct dtx_session *session, bool heldout);
 /* Agrees on one status over all ranks, frees everything, ends MPI; returns the status to exit with. */
 enum dtx_status dtx_session_close(struct dtx_session *session, enum dtx_status status);
 

@@ -25,7 +25,7 @@ struct model_course {
 };
 
 struct model {
-    uint64_t seed;
+    uint64_t seed, scenario; /* scenario: the test's own */
     int n_files, n_courses, n_sources;
     struct model_file files[MODEL_FILES];
     struct model_course courses[MODEL_COURSES]; /* those of the sources first */

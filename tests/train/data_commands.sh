@@ -106,17 +106,55 @@ killed=$!
 exec 9>stall # the reader waits for more
 cat text.txt >&9
 for _ in $(seq 100); do
-    [ -e z.bin.partial ] && break
+    [ -e z.tokenize.partial ] && break
     sleep 0.05
 done
 kill -KILL "$killed"
 wait "$killed" 2>/dev/null
 exec 9>&-
-[ -e z.bin.partial ] || complain "the killed run had not begun"
+[ -e z.tokenize.partial ] || complain "the killed run had not begun"
 [ ! -e z.bin ] && [ ! -e z.idx ] || complain "a killed run left a token file"
 expect 0 "1 documents" "$DTX" tokenize --tokenizer a.json --out z text.txt
 expect 0 "good: " "$DTX" data verify z
-[ "$(find . -name 'z*' | wc -l)" = 2 ] || complain "more than two files: $(find . -name 'z*')"
+[ "$(find . -name 'z*' | wc -l)" = 3 ] || complain "more than a pair and a manifest: $(find . -name 'z*')"
+expect 0 "complete already: 1 documents" "$DTX" tokenize --tokenizer a.json --out z text.txt
+
+# JSON lines, plain and packed, by name and by pattern; what is bad is named, counted, and with --strict an error.
+printf '{"text":"one","id":1}\n\n{"id":2}\n{"text":"caf\xe9"}\n{"text":""}\nnot json\n{"text":7}\n{"text":"t\\u0077o\\n"}\r\n' >a.jsonl
+printf 'one<|endoftext|>' >plain.txt
+expect 0 "3 documents, " "$DTX" tokenize --tokenizer a.json --out json a.jsonl
+grep -q "1 invalid parts replaced, 3 bad lines left out, 1 empty texts left out" out || complain "counts: $(cat out)"
+grep -q "a.jsonl: line 3 is left out: 'text' is not there" out || complain "line 3: $(cat out)"
+grep -q "a.jsonl: line 6 is left out: not JSON at byte" out || complain "line 6: $(cat out)"
+grep -q "a.jsonl: line 7 is left out: 'text' is not a string" out || complain "line 7: $(cat out)"
+printf 'one\ncaf\xef\xbf\xbd\ntwo\n' >lines3.txt
+expect 0 "3 documents" "$DTX" tokenize --tokenizer a.json --split line --out lines3 lines3.txt
+[ "$(od -An -tu2 json.bin | tr -s ' \n' ' ' | wc -w)" -gt "$(od -An -tu2 lines3.bin | tr -s ' \n' ' ' | wc -w)" ] ||
+    complain "the line end inside a JSON text is lost"
+gzip -kc a.jsonl >b.jsonl.gz
+cat b.jsonl.gz b.jsonl.gz >c.jsonl.gz
+expect 0 "3 documents" "$DTX" tokenize --tokenizer a.json --out packed b.jsonl.gz
+cmp json.bin packed.bin && cmp json.idx packed.idx || complain "gzip changes the tokens"
+expect 0 "6 documents" "$DTX" tokenize --tokenizer a.json --out members c.jsonl.gz
+expect 0 "9 documents" "$DTX" tokenize --tokenizer a.json --out glob '[bc].jsonl.gz'
+expect 0 "3 documents" bash -c "'$DTX' tokenize --tokenizer a.json --format jsonl --out pipe - <b.jsonl.gz"
+cmp json.bin pipe.bin || complain "a pipe of gzip changes the tokens"
+expect 78 "a.jsonl: line 3: 'text' is not there" "$DTX" tokenize --tokenizer a.json --strict --out x a.jsonl
+expect 78 "invalid UTF-8 in document 0" "$DTX" tokenize --tokenizer a.json --strict --out x broken.txt
+expect 78 "no file matches w*.jsonl" "$DTX" tokenize --tokenizer a.json --out x 'w*.jsonl'
+head -c 60 b.jsonl.gz >cut.jsonl.gz
+expect 78 "cut.jsonl.gz: the gzip stream is cut off at byte 60" "$DTX" tokenize --tokenizer a.json --out x cut.jsonl.gz
+cat b.jsonl.gz plain.txt >tail.jsonl.gz
+expect 78 "is not gzip" "$DTX" tokenize --tokenizer a.json --out x tail.jsonl.gz
+[ -z "$(find . -name 'x*')" ] || complain "a failed run left $(find . -name 'x*')"
+
+# Shards end with the document that fills them; fewer of them replace more.
+expect 0 "shards" "$DTX" tokenize --tokenizer a.json --split line --shard_bytes 3000 --out s text.txt
+[ "$(stat -c %s s-00000.bin)" -ge 3000 ] && [ -e s-00009.idx ] || complain "shards: $(ls s-*)"
+cat $(ls s-*.bin) | cmp - lines.bin || complain "the shards in a row are not the whole"
+grep -q '"bin_xxh3": "[0-9a-f]\{16\}"' s.manifest.json || complain "manifest: $(cat s.manifest.json)"
+expect 0 "2 shards" "$DTX" tokenize --tokenizer a.json --split line --shard_bytes 200000 --out s text.txt
+[ ! -e s-00002.idx ] && [ ! -e s-00009.bin ] || complain "old shards stay: $(ls s-*)"
 
 [ "$failures" = 0 ] && echo "all good"
 exit $((failures > 0))

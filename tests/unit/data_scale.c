@@ -1,134 +1,126 @@
 /* test: label=unit timeout=60 */
-/* CASES 14 and 21: sizes at which 32 bits end, in files that take little or no disk. */
+/* 1.2·10^12 tokens in 3·10^9 documents: sparse files, on which only what is read was written. */
 #include <sys/resource.h>
 
+#include "data/order.h"
+#include "data/stream.h"
 #include "kernels/base/clock.h"
+#include "kernels/base/mem.h"
 #include "tests/unit/data_support.h"
 
-static int64_t peak_bytes(void)
+enum { LENGTH = 1024, SEED = 11, HELD = 60000000 };
+static const int64_t TOKENS = INT64_C(1200000000000), DOCUMENTS = INT64_C(3000000000);
+
+static void put(int fd, const void *value, size_t bytes, int64_t at)
+{
+    assert_int_equal(pwrite(fd, value, bytes, at), bytes);
+}
+
+/* Both ends of the index, and the document at which the held-out part begins: token `cut`. */
+static void make_index(struct data_fixture *f, int64_t cut)
+{
+    int fd = open(data_path(f, "t.idx"), O_RDWR | O_CREAT, 0600);
+    uint64_t head[3] = {1, (uint64_t)DOCUMENTS, (uint64_t)DOCUMENTS + 1};
+    int64_t lengths = 34, offsets = lengths + 4 * DOCUMENTS, documents = offsets + 8 * DOCUMENTS;
+    int64_t first_held = DOCUMENTS - HELD, cut_at = 2 * cut, last_at = 2 * (TOKENS - 7);
+    int32_t last_length = 7;
+    uint8_t type = 8;
+    assert_true(fd >= 0);
+    put(fd, "MMIDIDX\0\0", 9, 0);
+    put(fd, &head[0], 8, 9);
+    put(fd, &type, 1, 17);
+    put(fd, &head[1], 8, 18);
+    put(fd, &head[2], 8, 26);
+    put(fd, &last_length, 4, lengths + 4 * (DOCUMENTS - 1));
+    put(fd, &cut_at, 8, offsets + 8 * first_held);
+    put(fd, &last_at, 8, offsets + 8 * (DOCUMENTS - 1));
+    put(fd, &first_held, 8, documents + 8 * first_held);
+    put(fd, &DOCUMENTS, 8, documents + 8 * DOCUMENTS);
+    close(fd);
+}
+
+static double resident_megabytes(void)
 {
     struct rusage usage;
     getrusage(RUSAGE_SELF, &usage);
-    return (int64_t)usage.ru_maxrss * 1024;
+    return (double)usage.ru_maxrss / 1024;
 }
 
-static void sparse(const char *path, int64_t bytes)
+/* Opens, seeks, reads sample i: seconds. */
+static double visit(struct data_fixture *f, const struct dtx_stream_config *config, int64_t i, int32_t *tokens,
+                    char **ledger)
 {
-    int fd = open(path, O_RDWR | O_CREAT | O_TRUNC, 0666);
-    assert_true(fd >= 0);
-    assert_int_equal(ftruncate(fd, bytes), 0);
-    close(fd);
-}
-
-/* 1.2·10^12 tokens of u16 in 2.4 TB, raw: opened and read anywhere in no time and no memory. */
-static void a_trillion_raw_tokens(void **state)
-{
-    struct data_fixture *f = *state;
-    const int64_t tokens = INT64_C(1200000000000), places[] = {0, INT64_C(1) << 32, INT64_C(1000000000000), tokens - 1};
-    sparse(data_path(f, "t.npy"), 2 * tokens);
-    for (int i = 0; i < 4; i++)
-        data_patch(data_path(f, "t.npy"), 2 * places[i], &(uint16_t){(uint16_t)(100 + i)}, 2);
-    for (int map = 0; map < 2; map++) {
-        struct dtx_filepool *pool;
-        struct dtx_source *s;
-        data_ok(f, dtx_filepool_create(&f->ctx, map, 0, &pool));
-        struct dtx_source_config config = {.files = pool, .vocab = 1000, .separator = 102, .type = "u16"};
-        double start = dtx_clock_now();
-        data_ok(f, dtx_source_open(&f->ctx, &config, data_path(f, "t.npy"), &s));
-        assert_int_equal(dtx_source_info(s)->tokens, tokens);
-        for (int i = 0; i < 4; i++) {
-            int32_t id;
-            data_ok(f, dtx_source_read(&f->ctx, s, places[i], 1, &id));
-            assert_int_equal(id, 100 + i);
-        }
-        int64_t next;
-        data_ok(f, dtx_source_next_document(&f->ctx, s, places[2] - 100000, 200000, &next));
-        assert_int_equal(next, places[2] + 1);
-        double seconds = dtx_clock_now() - start;
-        printf("2.4 TB %s: opened and read in %.2f ms\n", map ? "mapped" : "read", seconds * 1e3);
-        assert_true(seconds < 0.05);
-        dtx_source_close(s);
-        dtx_filepool_free(pool);
-    }
-    assert_true(peak_bytes() < 100 << 20);
-}
-
-/* 3·10^9 documents of 400 tokens: 1.2·10^12 tokens behind an index of 24 GB, of which the entries that the search will
- * meet are written. */
-static void billions_of_documents(void **state)
-{
-    struct data_fixture *f = *state;
-    const int64_t documents = INT64_C(3000000000), length = 400, wanted = INT64_C(2500000001);
-    sparse(data_path(f, "t.ds"), 2 * documents * length);
-    sparse(data_path(f, "t.ds.index"), 8 * documents);
-    int fd = open(data_path(f, "t.ds.index"), O_RDWR);
-    int64_t end = documents * length, low = 0, high = documents;
-    assert_int_equal(pwrite(fd, &end, 8, 8 * (documents - 1)), 8);
-    while (high - low > 1) { /* the way of a binary search */
-        int64_t middle = low + (high - low) / 2;
-        end = middle * length;
-        assert_int_equal(pwrite(fd, &end, 8, 8 * (middle - 1)), 8);
-        *(middle <= wanted ? &low : &high) = middle;
-    }
-    for (int64_t d = wanted - 1; d <= wanted + 1; d++) {
-        end = d * length;
-        assert_int_equal(pwrite(fd, &end, 8, 8 * (d - 1)), 8);
-    }
-    close(fd);
+    static const int64_t most = 65536;
+    struct dtx_rows rows = {tokens, malloc((size_t)most * sizeof *tokens), NULL, false};
+    struct dtx_stream *s;
+    struct dtx_walk *walk;
     double start = dtx_clock_now();
-    struct dtx_source *s = data_open_source(f, data_path(f, "t.ds"), 50000);
-    int64_t d, first, next;
-    data_ok(f, dtx_source_find(&f->ctx, s, wanted * length + 17, &d));
-    assert_int_equal(d, wanted);
-    data_ok(f, dtx_source_document(&f->ctx, s, d, &first));
-    assert_int_equal(first, wanted * length);
-    data_ok(f, dtx_source_next_document(&f->ctx, s, wanted * length + 17, INT64_MAX, &next));
-    assert_int_equal(next, (wanted + 1) * length);
+    data_ok(f, dtx_stream_open(&f->ctx, config, &s));
+    data_ok(f, dtx_walk_open(&f->ctx, s, &walk));
+    data_ok(f, dtx_stream_read(&f->ctx, s, walk, i, 1, &rows));
     double seconds = dtx_clock_now() - start;
-    printf("3·10^9 documents: found in %.2f ms\n", seconds * 1e3);
-    assert_true(seconds < 0.05);
-    assert_true(peak_bytes() < 100 << 20);
-    dtx_source_close(s);
+    if (ledger)
+        data_ok(f, dtx_stream_ledger(&f->ctx, s, walk, i + 1, NULL, 0, ledger));
+    dtx_walk_close(walk);
+    dtx_stream_close(s);
+    free(rows.targets);
+    return seconds;
 }
 
-/* 2^31 + 8 documents in Megatron's index, all empty but the last; of its boundaries those are written that the search
- * meets. */
-static void more_documents_than_an_int(void **state)
+static void seeks_in_a_trillion_tokens(void **state)
 {
     struct data_fixture *f = *state;
-    const int64_t documents = (INT64_C(1) << 31) + 8;
-    const int64_t n = documents, m = documents + 1, version = 1;
-    sparse(data_path(f, "t.idx"), 34 + 12 * n + 8 * m);
-    sparse(data_path(f, "t.bin"), 2 * 5);
-    data_patch(data_path(f, "t.idx"), 0, "MMIDIDX\0\0", 9);
-    data_patch(data_path(f, "t.idx"), 9, &version, 8);
-    data_patch(data_path(f, "t.idx"), 17, "\10", 1);
-    data_patch(data_path(f, "t.idx"), 18, &n, 8);
-    data_patch(data_path(f, "t.idx"), 26, &m, 8);
-    data_patch(data_path(f, "t.idx"), 34 + 4 * (n - 1), &(int32_t){5}, 4);
-    const int64_t places[] = {n - 1, n, (INT64_C(1) << 31) + 1};
-    for (int i = 0; i < 3; i++)
-        data_patch(data_path(f, "t.idx"), 34 + 12 * n + 8 * places[i], &places[i], 8);
-    struct dtx_source *s = data_open_source(f, data_path(f, "t"), 50000);
-    int64_t first, d;
-    assert_int_equal(dtx_source_info(s)->documents, documents);
-    assert_int_equal(dtx_source_info(s)->tokens, 5);
-    data_ok(f, dtx_source_document(&f->ctx, s, documents, &first));
-    assert_int_equal(first, 5);
-    data_ok(f, dtx_source_document(&f->ctx, s, (INT64_C(1) << 31) + 1, &first));
-    assert_int_equal(first, 0);
-    data_ok(f, dtx_source_find(&f->ctx, s, 2, &d));
-    assert_int_equal(d, documents - 1);
-    dtx_source_close(s);
-    assert_true(peak_bytes() < 100 << 20);
+    int64_t cut = INT64_C(1176000000001), samples = (cut - 1) / LENGTH;
+    make_index(f, cut);
+    int fd = open(data_path(f, "t.bin"), O_RDWR | O_CREAT, 0600);
+    assert_int_equal(ftruncate(fd, 2 * TOKENS), 0);
+    struct dtx_stream_config config = {
+        .paths = data_path(f, "t"), .length = LENGTH, .seed = SEED, .heldout = 0.02, .vocab = 60000, .separator = -1};
+    static const int64_t where[] = {0, 1000000000, 1148437498, 1148437499, 1148437500, INT64_C(10000000000000)};
+    int32_t *tokens = malloc(65536 * sizeof *tokens);
+    struct dtx_order order;
+    char *ledger = NULL;
+    data_ok(f, dtx_order_init(&f->ctx, &order, SEED, 0, samples));
+    for (size_t k = 0; k < sizeof where / sizeof *where; k++) {
+        int64_t first = dtx_order_sample(&order, where[k]) * LENGTH;
+        uint16_t ids[3] = {(uint16_t)(1000 + k), 7, (uint16_t)(2000 + k)};
+        put(fd, ids, 6, 2 * first);
+        double seconds = visit(f, &config, where[k], tokens, where[k] == 1000000000 ? &ledger : NULL);
+        print_message("sample %lld: opened, found and read in %.2f ms\n", (long long)where[k], 1e3 * seconds);
+        assert_true(seconds < 0.05);
+        assert_int_equal(tokens[0], 1000 + k);
+        assert_int_equal(tokens[1], 7);
+        assert_int_equal(tokens[2], 2000 + k);
+    }
+    /* 64 times as long from there on: the first sample that is whole is searched for; so is the next after a resume. */
+    char *after = NULL;
+    config.ledger = ledger;
+    config.length = 65536;
+    for (int k = 0; k < 2; k++) {
+        char early[512]; /* a fiftieth of the epoch is through */
+        if (k == 0) {
+            char *at = strstr(ledger, "course 0 0 0 1024 ");
+            assert_non_null(at);
+            snprintf(early, sizeof early, "%.*scourse 0 0 0 1024 20000000 0 0 0 0\nend\n", (int)(at - ledger), ledger);
+            config.ledger = early;
+        }
+        double seconds = visit(f, &config, 1000000001 + k, tokens, k == 0 ? &after : NULL);
+        print_message("length 65,536, sample %d after the change: %.2f ms\n", k, 1e3 * seconds);
+        config.ledger = after;
+        assert_true(seconds < 0.5);
+    }
+    print_message("resident: %.0f MB\n", resident_megabytes());
+    assert_true(resident_megabytes() < 100);
+    dtx_mem_free(ledger);
+    dtx_mem_free(after);
+    free(tokens);
+    close(fd);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        DATA_TEST(a_trillion_raw_tokens),
-        DATA_TEST(billions_of_documents),
-        DATA_TEST(more_documents_than_an_int),
+        DATA_TEST(seeks_in_a_trillion_tokens),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
