@@ -8,6 +8,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include "data/cache.h"
 #include "data/file.h"
 #include "kernels/base/mem.h"
 #include "kernels/base/mutant.h"
@@ -126,7 +127,7 @@ static enum dtx_status open_file(struct dtx_ctx *ctx, struct dtx_poolfile *f)
     int64_t bytes;
     while (pool->open >= pool->limit && !DTX_MUTANT(filepool_unbounded) && shut_oldest(pool))
         continue;
-    DTX_TRY(ctx, dtx_file_open(ctx, f->path, &f->fd, &bytes));
+    DTX_TRY(ctx, dtx_file_open(ctx, f->local ? f->local : f->path, &f->fd, &bytes));
     pool->open++;
     link_newest(f);
     if (f->bytes < 0)
@@ -189,7 +190,30 @@ void dtx_poolfile_close(struct dtx_poolfile *f)
         shut(f);
     pthread_mutex_unlock(&f->pool->lock);
     dtx_mem_free(f->path);
+    dtx_mem_free(f->local);
     *f = (struct dtx_poolfile){.fd = -1};
+}
+
+void dtx_poolfile_cache(struct dtx_ctx *ctx, struct dtx_poolfile *f, const char *dir)
+{
+    char *local;
+    pthread_mutex_lock(&f->pool->lock);
+    bool first = !f->asked;
+    f->asked = true;
+    pthread_mutex_unlock(&f->pool->lock);
+    if (!first)
+        return;
+    if (dtx_cache_copy(ctx, dir, f->path, &local) != DTX_OK) {
+        dtx_log(ctx, DTX_LOG_WARN, "no copy of %s on this node, it is read where it lies: %s", f->path,
+                ctx->error.text);
+        dtx_error_clear(ctx);
+        return;
+    }
+    pthread_mutex_lock(&f->pool->lock);
+    f->local = local;
+    if (is_open(f) && f->users == 0) /* else once it is closed to make room */
+        shut(f);
+    pthread_mutex_unlock(&f->pool->lock);
 }
 
 void dtx_poolfile_advise(struct dtx_poolfile *f, size_t bytes, int64_t offset)

@@ -18,6 +18,8 @@ struct dtx_poolfile {
     char *path; /* NULL: no file */
     int64_t bytes;
     const char *map;
+    char *local;                        /* where it is opened from then on, NULL: where it lies */
+    bool asked;                         /* for a copy */
     int fd, users;                      /* fd −1: closed; users: reads in progress */
     struct dtx_poolfile *newer, *older; /* among the open ones */
 };
@@ -31,6 +33,9 @@ int dtx_filepool_open_files(struct dtx_filepool *pool);
 enum dtx_status dtx_poolfile_add(struct dtx_ctx *ctx, struct dtx_filepool *pool, const char *path,
                                  struct dtx_poolfile *f);
 void dtx_poolfile_close(struct dtx_poolfile *f); /* accepts one never added */
+/* Reads go to a copy in folder `dir` (data/cache.h) from now on; called again it does nothing. Where no copy can be
+ * made that is a warning, and the file is read where it lies. */
+void dtx_poolfile_cache(struct dtx_ctx *ctx, struct dtx_poolfile *f, const char *dir);
 /* Tells the system that these bytes will be read soon, where the file is open. */
 void dtx_poolfile_advise(struct dtx_poolfile *f, size_t bytes, int64_t offset);
 enum dtx_status dtx_poolfile_read(struct dtx_ctx *ctx, struct dtx_poolfile *f, void *out, size_t bytes, int64_t offset);

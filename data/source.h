@@ -43,6 +43,8 @@ const char *dtx_source_formats(void); /* "datatrove|llmc|megatron|npy" */
 
 /* Tokens [first, first + n): out[n]. */
 enum dtx_status dtx_source_read(struct dtx_ctx *ctx, struct dtx_source *s, int64_t first, int64_t n, int32_t *out);
+/* Tokens are read from a copy in folder `dir` of this node from now on, made at the first call. */
+void dtx_source_cache(struct dtx_ctx *ctx, struct dtx_source *s, const char *dir);
 /* Tells the system that they will be read soon. */
 void dtx_source_advise(struct dtx_source *s, int64_t first, int64_t n);
 /* First token of document d of an index; d = documents gives the number of tokens. */

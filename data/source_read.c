@@ -94,6 +94,11 @@ enum dtx_status dtx_source_read(struct dtx_ctx *ctx, struct dtx_source *s, int64
     return DTX_OK;
 }
 
+void dtx_source_cache(struct dtx_ctx *ctx, struct dtx_source *s, const char *dir)
+{
+    dtx_poolfile_cache(ctx, &s->data, dir);
+}
+
 void dtx_source_advise(struct dtx_source *s, int64_t first, int64_t n)
 {
     dtx_poolfile_advise(&s->data, (size_t)(n * s->type->bytes), s->data_at + first * s->type->bytes);

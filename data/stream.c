@@ -12,6 +12,7 @@
 struct dtx_stream {
     struct dtx_stream_config config; /* its texts are not kept */
     struct dtx_filepool *files;
+    char *cache_dir; /* NULL: none */
     struct dtx_source_list list;
     int n_parts;
     struct dtx_part *parts; /* [list.n_paths] */
@@ -170,6 +171,8 @@ static enum dtx_status open_all(struct dtx_ctx *ctx, struct dtx_stream *s)
     void *p;
     DTX_TRY(ctx, dtx_source_list_read(ctx, c->paths, &s->list));
     DTX_TRY(ctx, dtx_filepool_create(ctx, c->mmap, 0, &s->files));
+    if (c->cache_dir && *c->cache_dir)
+        DTX_TRY(ctx, dtx_mem_text(ctx, c->cache_dir, &s->cache_dir));
     DTX_TRY(ctx, open_parts(ctx, s));
     DTX_TRY(ctx, make_ledger(ctx, s, c->ledger));
     DTX_TRY(ctx, open_courses(ctx, s));
@@ -211,6 +214,7 @@ void dtx_stream_close(struct dtx_stream *s)
     dtx_data_ledger_free(&s->ledger);
     dtx_blend_free(&s->blend);
     dtx_source_list_free(&s->list);
+    dtx_mem_free(s->cache_dir);
     dtx_mem_free(s->courses);
     dtx_mem_free(s->start);
     dtx_mem_free(s->parts);
@@ -354,6 +358,8 @@ static enum dtx_status read_row(struct dtx_ctx *ctx, const struct dtx_stream *s,
         const struct dtx_piece *piece = &walk->pieces[k];
         const struct dtx_part *part = &parts[piece->file];
         size_t bytes = (size_t)piece->n * sizeof *tokens;
+        if (s->cache_dir)
+            dtx_source_cache(ctx, part->source, s->cache_dir);
         DTX_TRY(ctx, dtx_source_read(ctx, part->source, first_token(s, part, piece), piece->n + 1, walk->ids));
         memcpy(tokens + at, walk->ids, bytes);
         memcpy(targets + at, walk->ids + 1, bytes);
