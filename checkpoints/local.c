@@ -227,7 +227,7 @@ static enum dtx_status start_head(struct dtx_comm *comm, const struct dtx_ckpt_l
 
 /* The own file, then its way to the partner. */
 static enum dtx_status write_and_send(struct transfer *t, struct dtx_ckpt_local *l, const char *folder,
-                                      const struct dtx_ckpt_item *items, int n_items, const char *config,
+                                      const struct dtx_ckpt_item *items, int n_items, const struct dtx_ckpt_meta *meta,
                                       struct dtx_local_head *head)
 {
     char name[32];
@@ -235,7 +235,7 @@ static enum dtx_status write_and_send(struct transfer *t, struct dtx_ckpt_local 
     snprintf(name, sizeof name, ".rank-%05d", t->comm->rank);
     enum dtx_status status = dtx_disk_join(t->ctx, folder, name, t->path);
     if (status == DTX_OK)
-        status = dtx_local_write(t->ctx, t->path, head, items, n_items, config ? config : "");
+        status = dtx_local_write(t->ctx, t->path, head, items, n_items, meta);
     if (status == DTX_OK)
         status = dtx_mem_alloc(t->ctx, t->comm->size, sizeof(int64_t), &sizes);
     DTX_TRY_GOTO(t->ctx, status, dtx_comm_agree(t->comm, status), done);
@@ -269,7 +269,7 @@ enum dtx_status dtx_ckpt_local_save(struct dtx_ctx *ctx, struct dtx_comm *comm, 
     t->comm = comm;
     t->fd = -1;
     DTX_TRY_GOTO(ctx, status, start_head(comm, l, meta, &head), done);
-    DTX_TRY_GOTO(ctx, status, write_and_send(t, l, folder, items, n_items, meta->config, &head), done);
+    DTX_TRY_GOTO(ctx, status, write_and_send(t, l, folder, items, n_items, meta, &head), done);
     *saved = (struct dtx_ckpt_saved){.step = meta->step, .shards = comm->size};
     snprintf(saved->folder, sizeof saved->folder, "%s", folder);
     saved->bytes = t->bytes;

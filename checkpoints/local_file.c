@@ -78,16 +78,18 @@ static enum dtx_status write_boxes(struct dtx_ctx *ctx, int fd, const char *path
 }
 
 enum dtx_status dtx_local_write(struct dtx_ctx *ctx, const char *path, struct dtx_local_head *head,
-                                const struct dtx_ckpt_item *items, int n_items, const char *config)
+                                const struct dtx_ckpt_item *items, int n_items, const struct dtx_ckpt_meta *texts)
 {
     void *image = NULL, *buffer = NULL;
     int64_t longest = longest_box(items, n_items, &head->n_entries);
     int fd = -1;
     memcpy(head->magic, magic, sizeof magic);
     head->format = DTX_LOCAL_FORMAT;
-    head->config_bytes = (int64_t)strlen(config) + 1;
+    const char *config = texts->config ? texts->config : "", *ledger = texts->ledger ? texts->ledger : "";
+    size_t config_bytes = strlen(config) + 1;
+    head->texts_bytes = (int64_t)(config_bytes + strlen(ledger) + 1);
     int64_t table = head->n_entries * (int64_t)sizeof(struct dtx_ckpt_entry);
-    head->data_at = dtx_round_up((int64_t)sizeof *head + table + head->config_bytes, DTX_LOCAL_ALIGN);
+    head->data_at = dtx_round_up((int64_t)sizeof *head + table + head->texts_bytes, DTX_LOCAL_ALIGN);
     enum dtx_status status = dtx_mem_alloc(ctx, head->data_at, 1, &image);
     if (status == DTX_OK)
         status = dtx_mem_alloc(ctx, longest, 1, &buffer);
@@ -99,7 +101,9 @@ enum dtx_status dtx_local_write(struct dtx_ctx *ctx, const char *path, struct dt
     if (status == DTX_OK) {
         head->checksum = 0;
         memcpy(image, head, sizeof *head);
-        memcpy((char *)image + sizeof *head + table, config, (size_t)head->config_bytes);
+        char *text = (char *)image + sizeof *head + table;
+        memcpy(text, config, config_bytes);
+        memcpy(text + config_bytes, ledger, (size_t)head->texts_bytes - config_bytes);
         head->checksum = dtx_hash(image, (size_t)head->data_at, 0);
         memcpy(image, head, sizeof *head);
         status = dtx_disk_write_at(ctx, fd, path, image, head->data_at, 0);
@@ -121,9 +125,9 @@ static enum dtx_status check_head(struct dtx_ctx *ctx, const char *path, const s
         return dtx_fail(ctx, DTX_E_UNSUPPORTED, "%s has format %u, this dtx reads %d", path, h->format,
                         DTX_LOCAL_FORMAT);
     int64_t room = h->data_at - (int64_t)sizeof *h;
-    if (h->file_bytes != bytes || h->data_at > bytes || h->n_entries < 0 || h->config_bytes < 1 || room < 0 ||
+    if (h->file_bytes != bytes || h->data_at > bytes || h->n_entries < 0 || h->texts_bytes < 2 || room < 0 ||
         h->n_entries > room / (int64_t)sizeof(struct dtx_ckpt_entry) ||
-        h->config_bytes > room - h->n_entries * (int64_t)sizeof(struct dtx_ckpt_entry) || h->size < 1 || h->rank < 0 ||
+        h->texts_bytes > room - h->n_entries * (int64_t)sizeof(struct dtx_ckpt_entry) || h->size < 1 || h->rank < 0 ||
         h->rank >= h->size)
         return dtx_fail(ctx, DTX_E_FORMAT, "%s is damaged or cut off: %lld bytes", path, (long long)bytes);
     return DTX_OK;
@@ -167,8 +171,19 @@ static enum dtx_status open_image(struct dtx_ctx *ctx, const char *path, int *fd
     return status;
 }
 
+/* Configuration and ledger. */
+static enum dtx_status read_texts(struct dtx_ctx *ctx, const char *path, const char *text, int64_t bytes,
+                                  struct dtx_ckpt_meta *texts)
+{
+    const char *middle = memchr(text, '\0', (size_t)bytes - 1);
+    if (!middle || text[bytes - 1] != '\0')
+        return dtx_fail(ctx, DTX_E_FORMAT, "%s: its configuration has no end", path);
+    DTX_TRY(ctx, dtx_mem_text(ctx, text, &texts->config));
+    return dtx_mem_text(ctx, middle + 1, &texts->ledger);
+}
+
 enum dtx_status dtx_local_read(struct dtx_ctx *ctx, const char *path, struct dtx_local_head *head,
-                               struct dtx_ckpt_entry **entries, char **config)
+                               struct dtx_ckpt_entry **entries, struct dtx_ckpt_meta *texts)
 {
     char *image;
     void *rows = NULL;
@@ -178,8 +193,8 @@ enum dtx_status dtx_local_read(struct dtx_ctx *ctx, const char *path, struct dtx
     memcpy(head, image, sizeof *head);
     int64_t table = head->n_entries * (int64_t)sizeof(struct dtx_ckpt_entry);
     enum dtx_status status = entries ? dtx_mem_alloc(ctx, table, 1, &rows) : DTX_OK;
-    if (status == DTX_OK && config)
-        status = dtx_mem_text(ctx, image + sizeof *head + table, config);
+    if (status == DTX_OK && texts)
+        status = read_texts(ctx, path, image + sizeof *head + table, head->texts_bytes, texts);
     if (status == DTX_OK && entries) {
         memcpy(rows, image + sizeof *head, (size_t)table);
         *entries = rows;

@@ -7,8 +7,9 @@
 
 enum { DTX_LOCAL_FORMAT = 1, DTX_LOCAL_ALIGN = 4096 };
 
-/* The file begins with this, then n_entries rows of struct dtx_ckpt_entry, the configuration, zeros up to a multiple of
- * DTX_LOCAL_ALIGN, the boxes. The machine's own bytes: it is read by the nodes that wrote it. */
+/* The file begins with this, then n_entries rows of struct dtx_ckpt_entry, configuration and ledger (each with its
+ * zero), zeros up to a multiple of DTX_LOCAL_ALIGN, the boxes. The machine's own bytes: it is read by the nodes that
+ * wrote it. */
 struct dtx_local_head {
     char magic[8]; /* "dtxlocal" */
     uint32_t format;
@@ -18,7 +19,7 @@ struct dtx_local_head {
     int64_t step, after; /* after: place in the durable tier's sequence that this is newer than */
     double time;         /* of root's clock when the save began: orders those of one `after` */
     uint64_t id;         /* of the save, the same in the files of all ranks */
-    int64_t n_entries, config_bytes, data_at, file_bytes;
+    int64_t n_entries, texts_bytes, data_at, file_bytes;
     int64_t tokens, samples;
     uint64_t seed;
     double best_heldout, heldout;
@@ -28,12 +29,13 @@ struct dtx_local_head {
 
 /* "rank-00003" */
 void dtx_local_name(int rank, char out[32]);
-/* Writes FOLDER/.rank-XXXXX, synced. head: all but n_entries, config_bytes, data_at, file_bytes, checksum. */
+/* Writes FOLDER/.rank-XXXXX, synced. head: all but n_entries, texts_bytes, data_at, file_bytes, checksum; of
+ * `texts` config and ledger are written. */
 enum dtx_status dtx_local_write(struct dtx_ctx *ctx, const char *path, struct dtx_local_head *head,
-                                const struct dtx_ckpt_item *items, int n_items, const char *config);
-/* Reads and checks all before the boxes. entries, config: NULL, or allocated. */
+                                const struct dtx_ckpt_item *items, int n_items, const struct dtx_ckpt_meta *texts);
+/* Reads and checks all before the boxes. entries: NULL, or allocated; texts: NULL, or its config and ledger are. */
 enum dtx_status dtx_local_read(struct dtx_ctx *ctx, const char *path, struct dtx_local_head *head,
-                               struct dtx_ckpt_entry **entries, char **config);
+                               struct dtx_ckpt_entry **entries, struct dtx_ckpt_meta *texts);
 /* Reads the whole file and compares all checksums. */
 enum dtx_status dtx_local_verify(struct dtx_ctx *ctx, const char *path);
 

@@ -228,7 +228,7 @@ static enum dtx_status choose(struct search *s, int64_t sequence, int64_t *from,
 
 /* The file of one rank: a rank that has it reads head and table, all get them. */
 static enum dtx_status share_table(struct search *s, const struct record *r, int reader, struct dtx_local_head *head,
-                                   struct dtx_ckpt_entry **entries, char **config)
+                                   struct dtx_ckpt_entry **entries, struct dtx_ckpt_meta *texts)
 {
     char path[DTX_DISK_PATH];
     void *rows = NULL;
@@ -237,7 +237,7 @@ static enum dtx_status share_table(struct search *s, const struct record *r, int
     if (s->world->rank == reader) {
         status = record_path(s, r, path);
         if (status == DTX_OK)
-            status = dtx_local_read(s->ctx, path, head, entries, config);
+            status = dtx_local_read(s->ctx, path, head, entries, texts);
     }
     DTX_TRY(s->ctx, dtx_comm_agree(s->world, status));
     DTX_TRY(s->ctx, dtx_comm_broadcast_bytes(s->world, head, sizeof *head, reader));
@@ -248,7 +248,10 @@ static enum dtx_status share_table(struct search *s, const struct record *r, int
     }
     DTX_TRY(s->ctx, dtx_comm_agree(s->world, status));
     DTX_TRY(s->ctx, dtx_comm_broadcast_bytes(s->world, *entries, bytes, reader));
-    return config ? dtx_comm_broadcast_text(s->world, config, reader) : DTX_OK;
+    if (!texts)
+        return DTX_OK;
+    DTX_TRY(s->ctx, dtx_comm_broadcast_text(s->world, &texts->config, reader));
+    return dtx_comm_broadcast_text(s->world, &texts->ledger, reader);
 }
 
 static void take_meta(const struct dtx_local_head *head, struct dtx_ckpt_meta *meta)
@@ -300,8 +303,7 @@ static enum dtx_status make_index(struct search *s, int64_t from, int64_t to, st
             continue;
         while (s->nodes.node[reader] != s->records[i].node)
             reader++;
-        enum dtx_status status =
-            share_table(s, &s->records[i], reader, &head, &rows, file == 0 ? &index->meta.config : NULL);
+        enum dtx_status status = share_table(s, &s->records[i], reader, &head, &rows, file == 0 ? &index->meta : NULL);
         if (status == DTX_OK && file == 0)
             take_meta(&head, &index->meta);
         if (status == DTX_OK)

@@ -24,8 +24,8 @@ enum dtx_status dtx_ckpt_staging_open(struct dtx_ctx *ctx, struct dtx_comm *worl
                                       double timeout, struct dtx_ckpt_staging **out);
 /* Sets the items' `data` to their places in the buffer. No save may be under way. Not collective. */
 enum dtx_status dtx_ckpt_staging_place(struct dtx_ckpt_staging *s, struct dtx_ckpt_item *items, int n_items);
-/* Begins to write DIR/step-XXXXXXXX. Items (data and all), dir and meta->config stay as they are until the end; meta
- * and options are copied. Collective over world. */
+/* Begins to write DIR/step-XXXXXXXX. Items (data and all), dir and the texts of meta stay as they are until the end;
+ * meta and options are copied. Collective over world. */
 void dtx_ckpt_staging_start(struct dtx_ckpt_staging *s, const char *dir, const struct dtx_ckpt_item *items, int n_items,
                             const struct dtx_ckpt_meta *meta, const struct dtx_ckpt_save_options *options);
 /* The same for a checkpoint of the local tier. Collective over world. */
