@@ -131,7 +131,7 @@ static enum dtx_status find_local(struct dtx_session *s, enum dtx_status status)
     }
     snprintf(s->source, sizeof s->source, "%s", folder);
     s->meta = s->local_index.meta;
-    s->local_index.meta.config = NULL;
+    s->local_index.meta.config = s->local_index.meta.ledger = NULL;
     return DTX_OK;
 }
 

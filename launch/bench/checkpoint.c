@@ -36,6 +36,7 @@ static const struct dtx_session_command command = {
     .options = rows};
 
 struct bench {
+    char config[4]; /* of what is saved: it stays until that has ended */
     struct dtx_workload workload;
     struct dtx_bench_out out;
     struct dtx_state state;
@@ -149,9 +150,8 @@ static enum dtx_status measure_plain_write(struct bench *b, double *seconds)
 /* As the training loop does: a copy of the state, and from there the file. */
 static enum dtx_status start_save(struct bench *b, double *stall)
 {
-    static char config[] = "{}\n";
     struct dtx_ctx *ctx = ctx_of(b);
-    struct dtx_ckpt_meta meta = {.step = b->step++, .isa = "bench", .program = "dtx bench", .config = config};
+    struct dtx_ckpt_meta meta = {.step = b->step++, .isa = "bench", .program = "dtx bench", .config = b->config};
     double start;
     for (int axis = 0; axis < DTX_AXES; axis++)
         meta.mesh[axis] = dtx_engine_mesh(b->workload.runs[0].engine)->size[axis];
