@@ -17,9 +17,9 @@ done
 [ ${#names[@]} -gt 0 ] || for file in tests/parse/*.c; do names+=("$(basename "$file" .c)"); done
 mkdir -p "$build/object" "$build/found" || exit
 flags=(-std=c11 -D_GNU_SOURCE -O1 -g -I. -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=undefined
-    -ffunction-sections $(pkg-config --cflags libxxhash yaml-0.1 jansson libpcre2-8))
-libraries=($(pkg-config --libs libxxhash yaml-0.1 jansson libpcre2-8) -lm -lpthread)
-sources=(kernels/base/*.c $(ls data/*.c | grep -vE '_cmd\.c$|loader|stream') checkpoints/{manifest,disk,layout}.c
+    -ffunction-sections $(pkg-config --cflags libxxhash yaml-0.1 jansson libpcre2-8 hdf5))
+libraries=($(pkg-config --libs libxxhash yaml-0.1 jansson libpcre2-8 hdf5) -lm -lpthread)
+sources=(kernels/base/*.c $(ls data/*.c | grep -vE '_cmd\.c$|loader|stream') checkpoints/{manifest,disk,layout,index_read,index_write,h5,h5_out,shard_file,load}.c
     checkpoints/hf/{safetensors,config_read}.c)
 
 # Objects again where the source or any header is newer.
@@ -28,7 +28,7 @@ for source in "${sources[@]}"; do
     object=$build/object/${source//\//_}.o
     awk -v object="$(stat -c %.Y "$object" 2>/dev/null || echo 0)" -v header="$headers" \
         -v source="$(stat -c %.Y "$source")" 'BEGIN { exit object > header && object > source }' &&
-        printf '%s\0%s\0' "$object" "$source"
+        printf '%s\0%s\0' "$object" "$source" || true
 done | xargs -0 -r -n 2 -P 2 clang "${flags[@]}" -c -o || exit
 
 # What a run begins with.
@@ -53,16 +53,23 @@ seeds() {
         printf '\10\0{"t":{"dtype":"F32","shape":[2,1],"data_offsets":[0,8]},"u":{"dtype":"I8","shape":[0],"data_offsets":[8,8]}}' \
             >"$folder/header" ;;
     hf_config) cp $golden/hf_diffllama/config.json "$folder/diff" && cp $golden/hf_llama/config.json "$folder/llama" ;;
+    index) printf '\0' >"$folder/good" ;;
     manifest) printf 'dtx checkpoint 1\nsequence 3\nstep 20\nfile checkpoint.h5 10 0123456789abcdef\n' >"$folder/one" ;;
     esac
 }
 
+memory=${TMPDIR:-/tmp} # where files are written and synced for every input
+[ ! -w /dev/shm ] || memory=/dev/shm
+absent=() # what communicates is not linked: no parser gets there
+for name in agree broadcast_bytes broadcast_text gather_bytes send_start recv_start wait; do
+    absent+=("-Wl,--defsym=dtx_comm_$name=LLVMFuzzerTestOneInput")
+done
 failed=0
 for name in "${names[@]}"; do
     [ -e "tests/parse/$name.c" ] || { echo "parsers: there is no tests/parse/$name.c"; exit 78; }
-    clang "${flags[@]}" -fsanitize=fuzzer -Wl,--gc-sections -o "$build/$name" "tests/parse/$name.c" \
+    clang "${flags[@]}" -fsanitize=fuzzer -Wl,--gc-sections "${absent[@]}" -o "$build/$name" "tests/parse/$name.c" \
         "$build"/object/*.o "${libraries[@]}" || exit
-    folder=$(mktemp -d) corpus=$build/corpus/$name
+    folder=$(mktemp -d -p "$memory") corpus=$build/corpus/$name
     mkdir -p "$corpus" "$folder/seeds"
     seeds "$folder/seeds" "$name"
     PARSE_FOLDER=$folder "$build/$name" -max_total_time="$seconds" -max_len=65536 -timeout=5 -rss_limit_mb=2048 \
