@@ -214,8 +214,8 @@ enum dtx_status dtx_saver_save(struct dtx_saver *s, const struct dtx_ckpt_meta *
     dtx_trace_end(s->ctx, begin, DTX_SPAN_WAIT, "compute", "copy for checkpoint", meta->step, 0);
     s->under_way = meta->step;
     s->local_under_way = s->local && !last && !durable_due(s, meta->step);
-    dtx_ckpt_staging_start(s->staging, s->session->checkpoint_dir, s->local_under_way ? s->local : NULL,
-                           s->state.items, s->state.n, meta, &s->options);
+    dtx_ckpt_staging_start(s->staging, s->session->checkpoint_dir, s->local_under_way ? s->local : NULL, s->state.items,
+                           s->state.n, meta, &s->options);
     if (last) {
         enum dtx_status status = finish(s);
         if (status != DTX_OK && DTX_MUTANT(last_save_fails_silently)) {
