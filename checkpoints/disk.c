@@ -94,9 +94,12 @@ enum dtx_status dtx_disk_make_folders(struct dtx_ctx *ctx, const char *path)
             continue;
         *p = '\0';
         struct stat s;
-        if (stat(part, &s) != 0)
-            DTX_TRY(ctx, dtx_disk_make_folder(ctx, part));
-        else if (!S_ISDIR(s.st_mode))
+        bool there = stat(part, &s) == 0, made = !there && mkdir(part, 0777) == 0;
+        if (!there && !made && errno != EEXIST) /* another may have made it just now */
+            return os_error(ctx, "make folder", part);
+        if (made)
+            DTX_TRY(ctx, dtx_disk_sync_name(ctx, part));
+        if (there && !S_ISDIR(s.st_mode))
             return dtx_fail(ctx, DTX_E_IO, "cannot make folder %s: %s is a file", path, part);
         *p = '/';
     }

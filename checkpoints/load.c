@@ -15,6 +15,8 @@
 #include "kernels/base/mem.h"
 #include "kernels/base/mutant.h"
 
+enum { STREAM_BYTES = 1 << 20 }; /* hashed and passed on while it is in the cache */
+
 /* One of this rank's items has elements in a stored box. */
 struct want {
     int64_t entry;
@@ -140,6 +142,11 @@ static int compare_wants(const void *a, const void *b)
     return x->entry != y->entry ? (x->entry > y->entry) - (x->entry < y->entry) : x->item - y->item;
 }
 
+static bool rank_needs(const struct load *l, int rank, int64_t entry)
+{
+    return l->size == 1 || l->needs[rank * l->mask_bytes + entry / 8] >> entry % 8 & 1;
+}
+
 /* This rank's wants of one entry. */
 static int64_t find_wants(const struct load *l, int64_t entry, int64_t *first)
 {
@@ -157,28 +164,70 @@ static int64_t find_wants(const struct load *l, int64_t entry, int64_t *first)
     return end - low;
 }
 
-/* Where the whole box lies in one piece, in an item that alone needs it; NULL: nowhere. */
-static char *direct_place(const struct load *l, int64_t entry)
+/* The item that alone needs the box, whole, and has room for it in one piece; *place: where. NULL: there is none. */
+static const struct dtx_ckpt_item *only_item(const struct load *l, int64_t entry, struct dtx_box *place)
 {
     const struct dtx_ckpt_entry *e = &l->index->entries[entry];
-    int64_t first, row = 1;
+    int64_t first;
     if (find_wants(l, entry, &first) != 1)
         return NULL;
     const struct dtx_ckpt_item *item = &l->items[l->wants[first].item];
-    if (item->write)
-        return NULL;
-    for (int d = 1; d < e->ndim; d++) {
-        row *= item->local[d];
+    for (int d = 1; d < e->ndim; d++)
         if (e->extent[d] != item->local[d])
             return NULL;
-    }
-    for (int b = 0; b < item->n_boxes; b++) {
-        struct dtx_box common;
-        if (intersect(e, &item->boxes[b], &common) &&
-            memcmp(common.extent, e->extent, (size_t)e->ndim * sizeof *e->extent) == 0)
-            return (char *)item->data + (size_t)(common.local[0] * row) * dtx_dtype_bytes(item->dtype);
-    }
+    for (int b = 0; b < item->n_boxes; b++)
+        if (intersect(e, &item->boxes[b], place) &&
+            memcmp(place->extent, e->extent, (size_t)e->ndim * sizeof *e->extent) == 0)
+            return item;
     return NULL;
+}
+
+static int64_t row_bytes(const struct dtx_ckpt_item *item)
+{
+    int64_t bytes = (int64_t)dtx_dtype_bytes(item->dtype);
+    for (int d = 1; d < item->ndim; d++)
+        bytes *= item->local[d];
+    return bytes;
+}
+
+/* Memory that takes the whole box at once; NULL: there is none. */
+static char *direct_place(const struct load *l, int64_t entry)
+{
+    struct dtx_box place;
+    const struct dtx_ckpt_item *item = only_item(l, entry, &place);
+    return item && !item->write ? (char *)item->data + place.local[0] * row_bytes(item) : NULL;
+}
+
+/* A box on its way into such an item that has no memory: whole rows as they are read. */
+struct stream {
+    const struct load *load;
+    const struct dtx_ckpt_item *item;
+    struct dtx_box place;
+    struct dtx_ckpt_sink sink;
+};
+
+static enum dtx_status stream_rows(void *self, int64_t at, int64_t bytes, const void *data)
+{
+    const struct stream *s = self;
+    struct dtx_box rows = s->place;
+    rows.local[0] += at / row_bytes(s->item);
+    rows.extent[0] = bytes / row_bytes(s->item);
+    return s->item->write(s->load->ctx, s->item->source, &rows, data);
+}
+
+/* Only where no other rank needs the box. */
+static bool open_stream(const struct load *l, int64_t entry, struct stream *out)
+{
+    for (int r = 0; r < l->size; r++)
+        if (r != l->rank && rank_needs(l, r, entry))
+            return false;
+    out->load = l;
+    out->item = only_item(l, entry, &out->place);
+    if (!out->item || !out->item->write)
+        return false;
+    int64_t row = row_bytes(out->item);
+    out->sink = (struct dtx_ckpt_sink){stream_rows, out, dtx_max64(1, STREAM_BYTES / row) * row};
+    return true;
 }
 
 /* Before any message: no rank fails between two of them for lack of memory. */
@@ -186,20 +235,24 @@ static enum dtx_status make_buffers(struct load *l)
 {
     int64_t longest = 0, piece = 0;
     for (int64_t i = 0; i < l->n_wants; i++) {
-        int64_t bytes = l->index->entries[l->wants[i].entry].bytes;
-        if (!direct_place(l, l->wants[i].entry))
+        int64_t entry = l->wants[i].entry, bytes = l->index->entries[entry].bytes;
+        struct stream stream;
+        struct dtx_box place;
+        if (l->size == 1 && open_stream(l, entry, &stream))
+            longest = dtx_max64(longest, stream.sink.piece_bytes);
+        else if (!direct_place(l, entry))
             longest = dtx_max64(longest, bytes);
-        if (l->items[l->wants[i].item].write)
+        if (l->items[l->wants[i].item].write && !only_item(l, entry, &place))
             piece = dtx_max64(piece, bytes);
     }
     if (longest > 0)
         DTX_TRY(l->ctx, dtx_mem_alloc(l->ctx, longest, 1, &l->own));
+    if (piece > 0)
+        DTX_TRY(l->ctx, dtx_mem_alloc(l->ctx, piece, 1, &l->piece));
     if (l->index->readers) { /* a box for others */
         dtx_mem_free(l->own);
         DTX_TRY(l->ctx, dtx_mem_alloc(l->ctx, dtx_ckpt_longest(l->index->entries, l->index->n), 1, &l->own));
     }
-    if (piece > 0)
-        DTX_TRY(l->ctx, dtx_mem_alloc(l->ctx, piece, 1, &l->piece));
     return longest > 0 && l->size > 1 ? dtx_mem_alloc(l->ctx, longest, 1, &l->received) : DTX_OK;
 }
 
@@ -222,11 +275,6 @@ static enum dtx_status list_wants(struct load *l)
     DTX_TRY(l->ctx, dtx_mem_alloc(l->ctx, l->size, sizeof *l->sends, &memory));
     l->sends = memory;
     return make_buffers(l);
-}
-
-static bool rank_needs(const struct load *l, int rank, int64_t entry)
-{
-    return l->size == 1 || l->needs[rank * l->mask_bytes + entry / 8] >> entry % 8 & 1;
 }
 
 static int by_place(const void *a, const void *b)
@@ -339,8 +387,13 @@ static enum dtx_status give(struct load *l, int64_t entry, int64_t next, enum dt
 {
     const struct dtx_ckpt_entry *e = &l->index->entries[entry];
     char *place = direct_place(l, entry), *bytes = place ? place : l->own;
+    struct stream stream;
+    bool streamed = open_stream(l, entry, &stream);
     if (*fault == DTX_OK)
-        *fault = dtx_ckpt_reader_box(l->ctx, &l->reader, e, bytes, next < 0 ? NULL : &l->index->entries[next]);
+        *fault = dtx_ckpt_reader_box(l->ctx, &l->reader, e, bytes, streamed ? &stream.sink : NULL,
+                                     next < 0 ? NULL : &l->index->entries[next]);
+    if (streamed)
+        return DTX_OK;
     struct dtx_tensor box = dtx_tensor_1d(bytes, DTX_U8, e->bytes);
     for (int r = 0; r < l->size; r++)
         if (r != l->rank && rank_needs(l, r, entry))
@@ -448,7 +501,7 @@ enum dtx_status dtx_ckpt_load_meta(struct dtx_ctx *ctx, struct dtx_comm *world, 
     struct dtx_ckpt_index index;
     DTX_TRY(ctx, dtx_ckpt_index_open(ctx, world, path, &index));
     *meta = index.meta;
-    index.meta.config = index.meta.ledger = NULL;
+    index.meta.config = NULL;
     dtx_ckpt_index_free(&index);
     return DTX_OK;
 }

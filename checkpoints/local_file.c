@@ -215,7 +215,7 @@ enum dtx_status dtx_local_verify(struct dtx_ctx *ctx, const char *path)
     const struct dtx_ckpt_entry *entries = (const struct dtx_ckpt_entry *)(image + sizeof *head);
     enum dtx_status status = dtx_mem_alloc(ctx, dtx_ckpt_longest(entries, head->n_entries), 1, &buffer);
     for (int64_t i = 0; i < head->n_entries && status == DTX_OK && !DTX_MUTANT(local_boxes_unchecked); i++)
-        status = dtx_ckpt_box_read(ctx, fd, path, &entries[i], buffer);
+        status = dtx_ckpt_box_read(ctx, fd, path, &entries[i], buffer, NULL);
     close(fd);
     dtx_mem_free(buffer);
     dtx_mem_free(image);

@@ -129,17 +129,21 @@ enum dtx_status dtx_ckpt_shard_end(struct dtx_ctx *ctx, const char *path, int fd
 }
 
 enum dtx_status dtx_ckpt_box_read(struct dtx_ctx *ctx, int fd, const char *path, const struct dtx_ckpt_entry *entry,
-                                  void *data)
+                                  void *data, const struct dtx_ckpt_sink *sink)
 {
     enum dtx_status status = DTX_OK;
+    int64_t piece = sink ? sink->piece_bytes : READ_BYTES;
     struct dtx_hasher *hasher = dtx_hasher_begin(0);
     if (!hasher)
         return dtx_fail(ctx, DTX_E_MEMORY, "out of memory hashing %s", path);
-    for (int64_t at = 0; at < entry->bytes && status == DTX_OK; at += READ_BYTES) {
-        int64_t n = dtx_min64(READ_BYTES, entry->bytes - at);
-        status = dtx_disk_read_at(ctx, fd, path, (char *)data + at, n, entry->offset + at);
+    for (int64_t at = 0; at < entry->bytes && status == DTX_OK; at += piece) {
+        int64_t n = dtx_min64(piece, entry->bytes - at);
+        char *to = sink ? data : (char *)data + at;
+        status = dtx_disk_read_at(ctx, fd, path, to, n, entry->offset + at);
         if (status == DTX_OK)
-            dtx_hasher_add(hasher, (char *)data + at, (size_t)n);
+            dtx_hasher_add(hasher, to, (size_t)n);
+        if (status == DTX_OK && sink)
+            status = sink->take(sink->self, at, n, to);
     }
     uint64_t hash = dtx_hasher_end(hasher);
     if (status == DTX_OK && hash != entry->checksum && !DTX_MUTANT(ckpt_checksum_unchecked))
@@ -161,7 +165,8 @@ void dtx_ckpt_reader_close(struct dtx_ckpt_reader *reader)
 }
 
 enum dtx_status dtx_ckpt_reader_box(struct dtx_ctx *ctx, struct dtx_ckpt_reader *reader,
-                                    const struct dtx_ckpt_entry *entry, void *data, const struct dtx_ckpt_entry *next)
+                                    const struct dtx_ckpt_entry *entry, void *data, const struct dtx_ckpt_sink *sink,
+                                    const struct dtx_ckpt_entry *next)
 {
     char name[32];
     if (reader->shard != entry->shard) {
@@ -176,7 +181,7 @@ enum dtx_status dtx_ckpt_reader_box(struct dtx_ctx *ctx, struct dtx_ckpt_reader 
     }
     if (next && next->shard == reader->shard)
         dtx_disk_expect(reader->fd, next->offset, next->bytes);
-    return dtx_ckpt_box_read(ctx, reader->fd, reader->path, entry, data);
+    return dtx_ckpt_box_read(ctx, reader->fd, reader->path, entry, data, sink);
 }
 
 static int by_offset(const void *a, const void *b)
@@ -208,7 +213,7 @@ static enum dtx_status check_boxes(struct dtx_ctx *ctx, int fd, const char *path
             return dtx_fail(ctx, DTX_E_FORMAT, "%s: a box of %s lies outside the file or in another box", path,
                             boxes[i]->name);
         DTX_TRY(ctx, hash_gap(ctx, fd, path, hasher, at, boxes[i]->offset));
-        DTX_TRY(ctx, dtx_ckpt_box_read(ctx, fd, path, boxes[i], buffer));
+        DTX_TRY(ctx, dtx_ckpt_box_read(ctx, fd, path, boxes[i], buffer, NULL));
         dtx_hasher_add(hasher, buffer, (size_t)boxes[i]->bytes);
         at = boxes[i]->offset + boxes[i]->bytes;
         dtx_meter_add(meter, boxes[i]->bytes);

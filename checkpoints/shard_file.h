@@ -25,9 +25,15 @@ enum dtx_status dtx_ckpt_shard_end(struct dtx_ctx *ctx, const char *path, int fd
  * NULL) counts the bytes of boxes. */
 enum dtx_status dtx_ckpt_shard_check(struct dtx_ctx *ctx, const char *path, const struct dtx_ckpt_entry *entries,
                                      int64_t n, int shard, struct dtx_meter *meter, int64_t *bytes, uint64_t *hash);
-/* Reads one box into `data` (entry->bytes bytes) and compares its checksum. */
+/* Takes a box piece by piece, as it is read and before its checksum is known: `bytes` of it from byte `at` on. */
+struct dtx_ckpt_sink {
+    enum dtx_status (*take)(void *self, int64_t at, int64_t bytes, const void *data);
+    void *self;
+    int64_t piece_bytes;
+};
+/* Reads one box into `data` (entry->bytes bytes; with a sink its piece_bytes) and compares its checksum. */
 enum dtx_status dtx_ckpt_box_read(struct dtx_ctx *ctx, int fd, const char *path, const struct dtx_ckpt_entry *entry,
-                                  void *data);
+                                  void *data, const struct dtx_ckpt_sink *sink);
 
 /* Reads boxes of one checkpoint folder, with one shard open at a time. */
 struct dtx_ckpt_reader {
@@ -37,9 +43,10 @@ struct dtx_ckpt_reader {
     char path[DTX_DISK_PATH]; /* of the open shard */
 };
 void dtx_ckpt_reader_open(struct dtx_ckpt_reader *reader, const char *folder);
-/* `next`: what will be read after it, or NULL: the disk gets to know early. */
+/* sink: NULL or where the pieces go. `next`: what will be read after it, or NULL: the disk gets to know early. */
 enum dtx_status dtx_ckpt_reader_box(struct dtx_ctx *ctx, struct dtx_ckpt_reader *reader,
-                                    const struct dtx_ckpt_entry *entry, void *data, const struct dtx_ckpt_entry *next);
+                                    const struct dtx_ckpt_entry *entry, void *data, const struct dtx_ckpt_sink *sink,
+                                    const struct dtx_ckpt_entry *next);
 void dtx_ckpt_reader_close(struct dtx_ckpt_reader *reader);
 
 #endif

@@ -159,33 +159,23 @@ enum dtx_status dtx_ckpt_staging_open(struct dtx_ctx *ctx, struct dtx_comm *worl
     return DTX_OK;
 }
 
-static void start(struct dtx_ckpt_staging *s, const struct job *job)
+void dtx_ckpt_staging_start(struct dtx_ckpt_staging *s, const char *dir, struct dtx_ckpt_local *local,
+                            const struct dtx_ckpt_item *items, int n_items, const struct dtx_ckpt_meta *meta,
+                            const struct dtx_ckpt_save_options *options)
 {
+    struct job job = {.dir = dir, .local = local, .items = items, .n_items = n_items, .meta = *meta};
+    if (options)
+        job.options = *options;
     s->busy = true;
     if (!s->threaded) {
-        s->status = perform(s, job, &s->saved);
+        s->status = perform(s, &job, &s->saved);
         return;
     }
     pthread_mutex_lock(&s->mutex);
-    s->job = *job;
+    s->job = job;
     s->work = true;
     pthread_cond_signal(&s->changed);
     pthread_mutex_unlock(&s->mutex);
-}
-
-void dtx_ckpt_staging_start(struct dtx_ckpt_staging *s, const char *dir, const struct dtx_ckpt_item *items, int n_items,
-                            const struct dtx_ckpt_meta *meta, const struct dtx_ckpt_save_options *options)
-{
-    struct job job = {.dir = dir, .items = items, .n_items = n_items, .meta = *meta};
-    if (options)
-        job.options = *options;
-    start(s, &job);
-}
-
-void dtx_ckpt_staging_start_local(struct dtx_ckpt_staging *s, struct dtx_ckpt_local *local,
-                                  const struct dtx_ckpt_item *items, int n_items, const struct dtx_ckpt_meta *meta)
-{
-    start(s, &(struct job){.local = local, .items = items, .n_items = n_items, .meta = *meta});
 }
 
 bool dtx_ckpt_staging_busy(const struct dtx_ckpt_staging *s)

@@ -4,7 +4,7 @@
  * buffer when it was started. Without the thread a save is done inside dtx_ckpt_staging_start; the file is the same.
  *
  *   dtx_ckpt_staging_place(s, items, n); copy each item's array to items[i].data;     (the rank stops so long)
- *   dtx_ckpt_staging_start(s, dir, items, n, &meta, &options);                        (it goes on)
+ *   dtx_ckpt_staging_start(s, dir, NULL, items, n, &meta, &options);                  (it goes on)
  *   … until dtx_ckpt_staging_finish(s, &saved)
  *
  * All functions belong to the thread that opened it. While the thread lives it alone calls HDF5.
@@ -24,13 +24,11 @@ enum dtx_status dtx_ckpt_staging_open(struct dtx_ctx *ctx, struct dtx_comm *worl
                                       double timeout, struct dtx_ckpt_staging **out);
 /* Sets the items' `data` to their places in the buffer. No save may be under way. Not collective. */
 enum dtx_status dtx_ckpt_staging_place(struct dtx_ckpt_staging *s, struct dtx_ckpt_item *items, int n_items);
-/* Begins to write DIR/step-XXXXXXXX. Items (data and all), dir and the texts of meta stay as they are until the end;
- * meta and options are copied. Collective over world. */
-void dtx_ckpt_staging_start(struct dtx_ckpt_staging *s, const char *dir, const struct dtx_ckpt_item *items, int n_items,
-                            const struct dtx_ckpt_meta *meta, const struct dtx_ckpt_save_options *options);
-/* The same for a checkpoint of the local tier. Collective over world. */
-void dtx_ckpt_staging_start_local(struct dtx_ckpt_staging *s, struct dtx_ckpt_local *local,
-                                  const struct dtx_ckpt_item *items, int n_items, const struct dtx_ckpt_meta *meta);
+/* Begins to write DIR/step-XXXXXXXX or, with `local` not NULL, a checkpoint of that tier. Items (data and all), dir and
+ * the texts of meta stay as they are until the end; meta and options are copied. Collective over world. */
+void dtx_ckpt_staging_start(struct dtx_ckpt_staging *s, const char *dir, struct dtx_ckpt_local *local,
+                            const struct dtx_ckpt_item *items, int n_items, const struct dtx_ckpt_meta *meta,
+                            const struct dtx_ckpt_save_options *options);
 /* A save was started and not yet finished by dtx_ckpt_staging_finish. Not collective. */
 bool dtx_ckpt_staging_busy(const struct dtx_ckpt_staging *s);
 /* This rank's thread has nothing more to do for it: the other ranks' may have. Not collective. */

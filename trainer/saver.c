@@ -195,7 +195,8 @@ void dtx_saver_finish(struct dtx_saver *s)
 
 enum dtx_status dtx_saver_save(struct dtx_saver *s, const struct dtx_ckpt_meta *meta, bool ended, bool last)
 {
-    if (dtx_saver_busy(s) && s->skip && !ended && !last) {
+    bool before_local = durable_due(s, meta->step) && s->local_under_way; /* for which a durable one is not given up */
+    if (dtx_saver_busy(s) && s->skip && !before_local && !ended && !last) {
         if (root(s)) {
             dtx_progress_clear(s->progress);
             dtx_log(s->ctx, DTX_LOG_WARN,
@@ -206,20 +207,20 @@ enum dtx_status dtx_saver_save(struct dtx_saver *s, const struct dtx_ckpt_meta *
         return DTX_OK;
     }
     double begin = dtx_trace_begin(s->ctx);
-    if (!DTX_MUTANT(busy_not_waited))
+    if (dtx_saver_busy(s) && !DTX_MUTANT(busy_not_waited)) {
+        int64_t before = s->under_way;
         dtx_saver_finish(s);
+        dtx_trace_end(s->ctx, begin, DTX_SPAN_WAIT, "compute", "wait for checkpoint", before, 0);
+        begin = dtx_trace_begin(s->ctx);
+    }
     dtx_mem_free(s->ledger);
     s->ledger = meta->ledger;
-    dtx_trace_end(s->ctx, begin, DTX_SPAN_WAIT, "compute", "wait for checkpoint", s->under_way, 0);
-    begin = dtx_trace_begin(s->ctx);
     DTX_TRY(s->ctx, dtx_comm_agree(s->session->world, dtx_state_snapshot(&s->state, s->staging)));
     dtx_trace_end(s->ctx, begin, DTX_SPAN_WAIT, "compute", "copy for checkpoint", meta->step, 0);
     s->under_way = meta->step;
     s->local_under_way = s->local && !last && !durable_due(s, meta->step);
-    if (s->local_under_way)
-        dtx_ckpt_staging_start_local(s->staging, s->local, s->state.items, s->state.n, meta);
-    else
-        dtx_ckpt_staging_start(s->staging, s->session->checkpoint_dir, s->state.items, s->state.n, meta, &s->options);
+    dtx_ckpt_staging_start(s->staging, s->session->checkpoint_dir, s->local_under_way ? s->local : NULL, s->state.items,
+                           s->state.n, meta, &s->options);
     if (last) {
         enum dtx_status status = finish(s);
         if (status != DTX_OK && DTX_MUTANT(last_save_fails_silently)) {

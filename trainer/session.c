@@ -366,9 +366,8 @@ static enum dtx_status open_parts(struct dtx_session *s, const struct dtx_sessio
     if (s->resumed || s->initialized) {
         bool weights_alone = command->needs_checkpoint || s->initialized;
         *loaded = true;
-        enum dtx_status status = s->local ? dtx_state_load_local(s->engine, s->source, &s->local_index)
-                                          : dtx_state_load(s->engine, s->source, weights_alone);
-        DTX_TRY(ctx, dtx_comm_agree(s->world, status));
+        DTX_TRY(ctx, dtx_comm_agree(s->world, dtx_state_load(s->engine, s->source, s->local ? &s->local_index : NULL,
+                                                             weights_alone)));
         dtx_start_mark(&s->start, "checkpoint");
     }
     return DTX_OK;

@@ -232,7 +232,7 @@ enum dtx_status dtx_state_save(struct dtx_engine *engine, const char *dir, const
     if (status == DTX_OK)
         status = dtx_comm_agree(world, dtx_state_snapshot(&s, staging));
     if (status == DTX_OK) {
-        dtx_ckpt_staging_start(staging, dir, s.items, s.n, meta, options);
+        dtx_ckpt_staging_start(staging, dir, NULL, s.items, s.n, meta, options);
         status = dtx_ckpt_staging_finish(staging, &saved);
     }
     dtx_ckpt_staging_close(staging);
@@ -285,9 +285,8 @@ static enum dtx_status set_targets(struct dtx_state *s, struct target **out)
     return DTX_OK;
 }
 
-/* local: the index of a checkpoint of the local tier, or NULL. */
-static enum dtx_status load(struct dtx_engine *engine, const char *path, const struct dtx_ckpt_index *local,
-                            bool weights_only)
+enum dtx_status dtx_state_load(struct dtx_engine *engine, const char *path, const struct dtx_ckpt_index *local,
+                               bool weights_only)
 {
     struct dtx_state s;
     struct dtx_comm *world = dtx_engine_mesh(engine)->world;
@@ -307,14 +306,4 @@ static enum dtx_status load(struct dtx_engine *engine, const char *path, const s
     if (DTX_MUTANT(weights_not_refreshed))
         return DTX_OK;
     return dtx_params_refresh(dtx_engine_params(engine), dtx_engine_queue(engine));
-}
-
-enum dtx_status dtx_state_load(struct dtx_engine *engine, const char *path, bool weights_only)
-{
-    return load(engine, path, NULL, weights_only);
-}
-
-enum dtx_status dtx_state_load_local(struct dtx_engine *engine, const char *folder, const struct dtx_ckpt_index *index)
-{
-    return load(engine, folder, index, false);
 }

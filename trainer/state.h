@@ -32,10 +32,10 @@ enum dtx_status dtx_state_bytes(struct dtx_ctx *ctx, struct dtx_params *params, 
 enum dtx_status dtx_state_save(struct dtx_engine *engine, const char *dir, const struct dtx_ckpt_meta *meta,
                                const struct dtx_ckpt_save_options *options);
 /* Fills weights and, unless weights_only, optimizer state from one checkpoint folder. weights_only takes masters where
- * the checkpoint has them, else what its layers use, whatever this run's activations are. After a failure the engine
- * holds a mixture: it must be freed or loaded again. Collective over the world. */
-enum dtx_status dtx_state_load(struct dtx_engine *engine, const char *path, bool weights_only);
-/* All state from a checkpoint of the local tier, as dtx_ckpt_local_find gives it. Collective over the world. */
-enum dtx_status dtx_state_load_local(struct dtx_engine *engine, const char *folder, const struct dtx_ckpt_index *index);
+ * the checkpoint has them, else what its layers use, whatever this run's activations are. local: of a checkpoint of the
+ * local tier, of which `path` is this node's folder; else NULL. After a failure the engine holds a mixture:
+ * it must be freed or loaded again. Collective over the world. */
+enum dtx_status dtx_state_load(struct dtx_engine *engine, const char *path, const struct dtx_ckpt_index *local,
+                               bool weights_only);
 
 #endif

@@ -157,7 +157,7 @@ static enum dtx_status start_save(struct bench *b, double *stall)
         meta.mesh[axis] = dtx_engine_mesh(b->workload.runs[0].engine)->size[axis];
     DTX_TRY(ctx, begin(b, &start));
     DTX_TRY(ctx, end(b, dtx_state_snapshot(&b->state, b->staging), start, stall));
-    dtx_ckpt_staging_start(b->staging, b->checkpoints, b->state.items, b->state.n, &meta, NULL);
+    dtx_ckpt_staging_start(b->staging, b->checkpoints, NULL, b->state.items, b->state.n, &meta, NULL);
     return DTX_OK;
 }
 
@@ -202,7 +202,7 @@ static enum dtx_status measure_load(struct bench *b, double *seconds)
     double start;
     DTX_TRY(ctx, begin(b, &start));
     DTX_TRY(ctx, dtx_ckpt_find(ctx, world_of(b), b->checkpoints, "latest", &search, path, sizeof path));
-    DTX_TRY(ctx, end(b, dtx_state_load(b->workload.runs[0].engine, path, false), start, seconds));
+    DTX_TRY(ctx, end(b, dtx_state_load(b->workload.runs[0].engine, path, NULL, false), start, seconds));
     dtx_samples_add(&b->load, *seconds);
     return DTX_OK;
 }

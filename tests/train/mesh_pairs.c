@@ -117,7 +117,7 @@ static void check_pair(struct dtx_comm *world, struct dtx_backend *backend, cons
     snprintf(title, sizeof title, "saved on %.64s", from);
     open_place(world, backend, model, b, 100 + b, &reader); /* nothing may be right by chance */
     if (reader.engine) {
-        CHECK_OK(world, dtx_state_load(reader.engine, path, false));
+        CHECK_OK(world, dtx_state_load(reader.engine, path, NULL, false));
         mesh_state_compare(world, reader.engine, saved, title);
         train(world, &reader, BEFORE, AFTER, losses);
         for (int s = 0; s < AFTER; s++)

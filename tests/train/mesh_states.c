@@ -67,7 +67,7 @@ static void train(struct dtx_comm *world, struct place *p)
 static void load(struct dtx_comm *world, struct place *p, const char *path)
 {
     if (p->engine)
-        CHECK_OK(world, dtx_state_load(p->engine, path, false));
+        CHECK_OK(world, dtx_state_load(p->engine, path, NULL, false));
 }
 
 static void check_writer(struct dtx_comm *world, struct place *places, int a, const char *dir)

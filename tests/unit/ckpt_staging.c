@@ -86,7 +86,7 @@ static void check(bool thread)
     start(&run, thread);
     assert_true(dtx_ckpt_staging_done(run.staging));
     copy(&run);
-    dtx_ckpt_staging_start(run.staging, run.dir, run.items, run.live.n, &meta, NULL);
+    dtx_ckpt_staging_start(run.staging, run.dir, NULL, run.items, run.live.n, &meta, NULL);
     assert_true(dtx_ckpt_staging_busy(run.staging));
     assert_int_equal(dtx_ckpt_staging_place(run.staging, run.items, run.live.n), DTX_E_INTERNAL);
     dtx_error_clear(&run.ctx);
@@ -102,7 +102,7 @@ static void check(bool thread)
     /* where a file stands in the way; then again */
     snprintf(dir, sizeof dir, "%s/step-00000001/checkpoint.h5", run.dir);
     copy(&run);
-    dtx_ckpt_staging_start(run.staging, dir, run.items, run.live.n, &meta, NULL);
+    dtx_ckpt_staging_start(run.staging, dir, NULL, run.items, run.live.n, &meta, NULL);
     assert_int_not_equal(dtx_ckpt_staging_finish(run.staging, &saved), DTX_OK);
     assert_non_null(strstr(run.ctx.error.text, "checkpoint.h5"));
     dtx_error_clear(&run.ctx);
@@ -110,14 +110,14 @@ static void check(bool thread)
     run.live = (struct ckpt_state){0};
     ckpt_state_add(&run.live, one, 0, 3);
     copy(&run);
-    dtx_ckpt_staging_start(run.staging, run.dir, run.items, run.live.n, &meta, NULL);
+    dtx_ckpt_staging_start(run.staging, run.dir, NULL, run.items, run.live.n, &meta, NULL);
     assert_int_equal(dtx_ckpt_staging_finish(run.staging, &saved), DTX_OK);
     check_file(&run, "step-00000077", 3);
 
     /* what is under way at the end is finished */
     meta.step = 78;
     copy(&run);
-    dtx_ckpt_staging_start(run.staging, run.dir, run.items, run.live.n, &meta, NULL);
+    dtx_ckpt_staging_start(run.staging, run.dir, NULL, run.items, run.live.n, &meta, NULL);
     assert_true(dtx_ckpt_staging_halt(run.staging, 0));
     run.staging = NULL;
     check_file(&run, "step-00000078", 3);
