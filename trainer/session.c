@@ -12,6 +12,7 @@
 #include "kernels/base/mutant.h"
 #include "parallel/watch.h"
 #include "trainer/memory_check.h"
+#include "trainer/stages.h"
 #include "trainer/state.h"
 #include "trainer/stop.h"
 
@@ -194,6 +195,34 @@ static enum dtx_status merge_stored(struct dtx_session *s, const struct dtx_sess
     return status;
 }
 
+/* Rank 0: what the stages that have begun set; the later ones are read through, so that a mistake in them is found
+ * now. */
+static enum dtx_status apply_stages(struct dtx_session *s, const struct dtx_session_command *command)
+{
+    int64_t tokens = s->resumed ? s->meta.tokens : 0;
+    char *all;
+    dtx_stages_apply(s->opt, tokens);
+    DTX_TRY(s->ctx, dtx_opt_dump(s->ctx, s->opt, &all));
+    enum dtx_status status = DTX_OK;
+    while ((tokens = dtx_stages_next(s->opt, tokens)) != INT64_MAX && status == DTX_OK) {
+        struct dtx_opt *later;
+        struct dtx_engine_config config;
+        struct dtx_ctx probe;
+        dtx_ctx_init_child(&probe, s->ctx);
+        status = create_options(s->ctx, command, &later);
+        if (status != DTX_OK)
+            break;
+        status = dtx_opt_load_text(s->ctx, later, all, "these options", DTX_OPT_PRESET);
+        dtx_stages_apply(later, tokens);
+        dtx_engine_config_read(later, s->world->size, &config);
+        if (status == DTX_OK && dtx_opt_check(&probe, later) != DTX_OK)
+            dtx_opt_fault(s->opt, "train.stages, from %lld tokens on: %s", (long long)tokens, probe.error.text);
+        dtx_opt_free(later);
+    }
+    dtx_mem_free(all);
+    return status;
+}
+
 /* Every rank: the options of rank 0. */
 static enum dtx_status share_options(struct dtx_session *s, const struct dtx_session_command *command)
 {
@@ -241,11 +270,17 @@ static enum dtx_status resolve_options(struct dtx_session *s, const struct dtx_s
         snprintf(from[0], sizeof from[0], "%s", dtx_opt_text(s->opt, "resume"));
         snprintf(from[1], sizeof from[1], "%s", dtx_opt_text(s->opt, "init"));
     }
+    if (root && s->next_stage) {
+        snprintf(from[0], sizeof from[0], "latest");
+        from[1][0] = '\0';
+    }
     DTX_TRY(s->ctx, dtx_comm_broadcast_bytes(s->world, from, sizeof from, 0));
     DTX_TRY(s->ctx, dtx_comm_broadcast_bytes(s->world, s->checkpoint_dir, sizeof s->checkpoint_dir, 0));
     DTX_TRY(s->ctx, find_checkpoint(s, command, from[0], from[1]));
     if (root) {
         status = merge_stored(s, command);
+        if (status == DTX_OK && !command->needs_checkpoint)
+            status = apply_stages(s, command);
         if (status == DTX_OK) {
             set_folders(s);
             dtx_engine_config_read(s->opt, s->world->size, &s->config);
@@ -306,15 +341,11 @@ static enum dtx_status open_engine(struct dtx_session *s)
     return DTX_OK;
 }
 
-enum dtx_status dtx_session_open(struct dtx_ctx *ctx, const struct dtx_session_command *command, int argc, char **argv,
-                                 struct dtx_session *s, bool *done)
+/* Options, engine and weights. */
+static enum dtx_status open_parts(struct dtx_session *s, const struct dtx_session_command *command, int argc,
+                                  char **argv, bool *done)
 {
-    memset(s, 0, sizeof *s);
-    s->ctx = ctx;
-    *done = false;
-    dtx_start_begin(&s->start);
-    DTX_TRY(ctx, dtx_comm_open_world(ctx, &s->world));
-    dtx_start_mark(&s->start, "MPI");
+    struct dtx_ctx *ctx = s->ctx;
     DTX_TRY(ctx, resolve_options(s, command, argc, argv, done));
     dtx_start_mark(&s->start, "options");
     if (*done)
@@ -323,7 +354,8 @@ enum dtx_status dtx_session_open(struct dtx_ctx *ctx, const struct dtx_session_c
                                       .dir = dtx_opt_text(s->opt, "comm.watch_dir"),
                                       .check = dtx_opt_bool(s->opt, "comm.check"),
                                       .stop_asked = dtx_stop_requested};
-    DTX_TRY(ctx, dtx_watch_start(s->world, &watch));
+    if (!s->world->watch)
+        DTX_TRY(ctx, dtx_watch_start(s->world, &watch));
     dtx_start_mark(&s->start, "watch");
     DTX_TRY(ctx, open_engine(s));
     dtx_start_mark(&s->start, "model");
@@ -333,6 +365,44 @@ enum dtx_status dtx_session_open(struct dtx_ctx *ctx, const struct dtx_session_c
         dtx_start_mark(&s->start, "checkpoint");
     }
     return DTX_OK;
+}
+
+/* All ranks: back to where nothing of the checkpoint was known. */
+static void close_parts(struct dtx_session *s)
+{
+    dtx_engine_free(s->engine);
+    dtx_backend_close(s->backend);
+    dtx_opt_free(s->opt);
+    dtx_mem_free(s->text);
+    dtx_mem_free(s->meta.config);
+    dtx_mem_free(s->meta.ledger);
+    s->engine = NULL;
+    s->backend = NULL;
+    s->opt = NULL;
+    s->text = s->meta.config = s->meta.ledger = NULL;
+}
+
+enum dtx_status dtx_session_open(struct dtx_ctx *ctx, const struct dtx_session_command *command, int argc, char **argv,
+                                 struct dtx_session *s, bool *done)
+{
+    memset(s, 0, sizeof *s);
+    s->ctx = ctx;
+    *done = false;
+    dtx_start_begin(&s->start);
+    DTX_TRY(ctx, dtx_comm_open_world(ctx, &s->world));
+    dtx_start_mark(&s->start, "MPI");
+    return open_parts(s, command, argc, argv, done);
+}
+
+enum dtx_status dtx_session_next_stage(struct dtx_session *s, const struct dtx_session_command *command, int argc,
+                                       char **argv)
+{
+    bool done = false;
+    close_parts(s);
+    s->next_stage = true;
+    s->resumed = s->initialized = false;
+    dtx_start_begin(&s->start);
+    return open_parts(s, command, argc, argv, &done);
 }
 
 struct dtx_stream_config dtx_session_stream(const struct dtx_session *s, bool heldout)
@@ -363,14 +433,13 @@ enum dtx_status dtx_session_close(struct dtx_session *s, enum dtx_status status)
 {
     bool alone = s->world && s->world->size == 1;
     if (status == DTX_OK || status == DTX_E_REQUEUE || alone) { /* all ranks come here: communicators may be freed */
-        dtx_engine_free(s->engine);
-        dtx_backend_close(s->backend);
+        close_parts(s);
     } else {
         dtx_engine_halt(s->engine); /* no thread of this rank is in MPI when it ends */
+        dtx_opt_free(s->opt);
+        dtx_mem_free(s->text);
+        dtx_mem_free(s->meta.config);
+        dtx_mem_free(s->meta.ledger);
     }
-    dtx_opt_free(s->opt);
-    dtx_mem_free(s->text);
-    dtx_mem_free(s->meta.config);
-    dtx_mem_free(s->meta.ledger);
     return dtx_comm_finish(s->world, status, DTX_COMM_GRACE);
 }
