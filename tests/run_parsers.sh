@@ -48,7 +48,7 @@ seeds() {
         printf 'aab aaab\n' >"$build/text"
         [ ! -x "${DTX:-build/dtx}" ] || "${DTX:-build/dtx}" tokenizer train --vocab 258 --out "$folder/json" "$build/text" \
             >/dev/null 2>&1 ;;
-    tokenfile)
+    megatron)
         for file in $golden/formats/*.idx; do
             half=$(($(stat -c %s "${file%.idx}.bin") / 2))
             { printf '%b' "\\x$(printf %02x $half)"; cat "$file"; } >"$folder/$(basename "$file")"
