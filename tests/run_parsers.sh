@@ -16,19 +16,24 @@ while [ $# -gt 0 ]; do
 done
 [ ${#names[@]} -gt 0 ] || for file in tests/parse/*.c; do names+=("$(basename "$file" .c)"); done
 mkdir -p "$build/object" "$build/found" || exit
-flags=(-std=c11 -D_GNU_SOURCE -O1 -g -I. -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=undefined
-    -ffunction-sections $(pkg-config --cflags libxxhash yaml-0.1 jansson libpcre2-8))
-libraries=($(pkg-config --libs libxxhash yaml-0.1 jansson libpcre2-8) -lm -lpthread)
-sources=(kernels/base/*.c $(ls data/*.c | grep -vE '_cmd\.c$|loader|stream') checkpoints/{manifest,disk,layout}.c
+flags=(-std=c11 -D_GNU_SOURCE -O1 -g -I. "-I$build" -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=undefined
+    -ffunction-sections $(pkg-config --cflags libxxhash yaml-0.1 jansson libpcre2-8 libzstd zlib))
+libraries=($(pkg-config --libs libxxhash yaml-0.1 jansson libpcre2-8 libzstd zlib) -lm -lpthread)
+sources=(kernels/base/*.c $(ls data/*.c data/readers/*.c | grep -vE '_cmd\.c$|loader|stream') checkpoints/{manifest,disk,layout}.c
     checkpoints/hf/{safetensors,config_read}.c)
+
+# The list of readers that CMake makes for the program.
+mkdir -p "$build/data" && for file in data/readers/*.c; do echo "DTX_VARIANT($(basename "$file" .c))"; done \
+    >"$build/data/readers.inc"
 
 # Objects again where the source or any header is newer.
 headers=$(find kernels data checkpoints parallel tests/parse -name '*.h' -printf '%T@\n' | sort -n | tail -n 1)
 for source in "${sources[@]}"; do
     object=$build/object/${source//\//_}.o
-    awk -v object="$(stat -c %.Y "$object" 2>/dev/null || echo 0)" -v header="$headers" \
-        -v source="$(stat -c %.Y "$source")" 'BEGIN { exit object > header && object > source }' &&
+    if awk -v object="$(stat -c %.Y "$object" 2>/dev/null || echo 0)" -v header="$headers" \
+        -v source="$(stat -c %.Y "$source")" 'BEGIN { exit object > header && object > source }'; then
         printf '%s\0%s\0' "$object" "$source"
+    fi
 done | xargs -0 -r -n 2 -P 2 clang "${flags[@]}" -c -o || exit
 
 # What a run begins with.
@@ -43,11 +48,20 @@ seeds() {
         printf 'aab aaab\n' >"$build/text"
         [ ! -x "${DTX:-build/dtx}" ] || "${DTX:-build/dtx}" tokenizer train --vocab 258 --out "$folder/json" "$build/text" \
             >/dev/null 2>&1 ;;
-    tokenfile)
+    megatron)
         for file in $golden/formats/*.idx; do
             half=$(($(stat -c %s "${file%.idx}.bin") / 2))
             { printf '%b' "\\x$(printf %02x $half)"; cat "$file"; } >"$folder/$(basename "$file")"
         done ;;
+    jsonl)
+        printf '{"text":"one","id":[1,2.5e3,{"a":null}]}\n\nbad\n{"text":"\\ud83d\\ude00\\n"}\r\n{"text":"caf\351"}' >"$folder/plain"
+        gzip -c "$folder/plain" >"$folder/gz" ;;
+    readers)
+        printf '\0' | cat - $golden/formats/llmc_gpt2.bin >"$folder/gpt2"
+        printf '\0' | cat - $golden/formats/llmc_llama3.bin >"$folder/llama3"
+        printf '\1\1\0\0\0\0\0\0\0\3\0\0\0\0\0\0\0gpt2|2\n3\n3 T' >"$folder/datatrove"
+        printf '\2\223NUMPY\1\0\66\0%-53s\n\1\0\2\0\3\0' "{'descr': '<u2', 'fortran_order': False, 'shape': (3,), }" \
+            >"$folder/numpy" ;;
     safetensors)
         cp $golden/hf_diffllama/model-00002-of-00002.safetensors "$folder"
         printf '\10\0{"t":{"dtype":"F32","shape":[2,1],"data_offsets":[0,8]},"u":{"dtype":"I8","shape":[0],"data_offsets":[8,8]}}' \

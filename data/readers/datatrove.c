@@ -91,7 +91,7 @@ static enum dtx_status choose_type(struct dtx_ctx *ctx, const struct dtx_source_
     int bytes = m->token_bytes;
     int64_t tokens = m->present ? m->tokens : end;
     bool given = config->type && strcmp(config->type, "auto") != 0;
-    if (!bytes && !given && tokens > 0 && tokens <= s->data.bytes)
+    if (!bytes && !given && tokens > 0)
         bytes = s->data.bytes / tokens >= 4 ? 4 : 2;
     if (!bytes)
         return dtx_reader_raw_type(ctx, config, s);
