@@ -17,8 +17,8 @@ done
 [ ${#names[@]} -gt 0 ] || for file in tests/parse/*.c; do names+=("$(basename "$file" .c)"); done
 mkdir -p "$build/object" "$build/found" || exit
 flags=(-std=c11 -D_GNU_SOURCE -O1 -g -I. "-I$build" -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=undefined
-    -ffunction-sections $(pkg-config --cflags libxxhash yaml-0.1 jansson libpcre2-8 libzstd zlib))
-libraries=($(pkg-config --libs libxxhash yaml-0.1 jansson libpcre2-8 libzstd zlib) -lm -lpthread)
+    -ffunction-sections $(pkg-config --cflags libxxhash yaml-0.1 jansson libpcre2-8 libzstd zlib libutf8proc))
+libraries=($(pkg-config --libs libxxhash yaml-0.1 jansson libpcre2-8 libzstd zlib libutf8proc) -lm -lpthread)
 sources=(kernels/base/*.c $(ls data/*.c data/readers/*.c | grep -vE '_cmd\.c$|loader|stream') checkpoints/{manifest,disk,layout}.c
     checkpoints/hf/{safetensors,config_read}.c)
 
@@ -45,9 +45,13 @@ seeds() {
         cp launch/presets/laptop.yaml "$folder" ;;
     tokenizer)
         head -n 40 $golden/tokenizer/gpt2_vocab.bpe >"$folder/bpe"
+        cp $golden/tokenizer/qwen3.part.json "$folder/qwen3"
         printf 'aab aaab\n' >"$build/text"
         [ ! -x "${DTX:-build/dtx}" ] || "${DTX:-build/dtx}" tokenizer train --vocab 258 --out "$folder/json" "$build/text" \
             >/dev/null 2>&1 ;;
+    tiktoken)
+        printf 'aYWE= 256\nYWI= 257\nYWFi 300\n' >"$folder/few"
+        { printf '\x80'; cat $golden/tokenizer/cl100k_base.part.tiktoken; } >"$folder/cl100k" ;;
     megatron)
         for file in $golden/formats/*.idx; do
             half=$(($(stat -c %s "${file%.idx}.bin") / 2))
