@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "data/reader.h"
-#include "data/tokenfile.h"
+#include "data/tokenwriter.h"
 #include "kernels/base/mem.h"
 #include "kernels/base/meter.h"
 #include "kernels/base/mutant.h"

@@ -234,8 +234,8 @@ static enum dtx_status read_batch(struct dtx_ctx *ctx, struct run *r, struct dtx
     if (!r->file) {
         const char *path = c->paths[r->reading];
         r->json = is_json(c, path);
-        DTX_TRY(ctx,
-                dtx_textfile_open(ctx, path, r->json ? DTX_SPLIT_LINE : c->split, r->json ? -1 : 1 << 20, &r->file));
+        bool whole = r->json || !dtx_tokenizer_may_cut(c->tokenizer);
+        DTX_TRY(ctx, dtx_textfile_open(ctx, path, r->json ? DTX_SPLIT_LINE : c->split, whole ? -1 : 1 << 20, &r->file));
         if (r->skip && !DTX_MUTANT(tokenize_done_again))
             DTX_TRY(ctx, dtx_textfile_skip(ctx, r->file, r->state.inputs[r->reading].text_bytes, r->state.lines));
         r->consumed = r->skip ? dtx_textfile_consumed(r->file) : r->consumed;

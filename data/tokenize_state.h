@@ -6,7 +6,7 @@
 #ifndef DTX_DATA_TOKENIZE_STATE_H
 #define DTX_DATA_TOKENIZE_STATE_H
 
-#include "data/tokenfile.h"
+#include "data/tokenwriter.h"
 
 struct dtx_tokenize_input {
     const char *path;       /* the caller's */

@@ -5,8 +5,8 @@
 #include <unistd.h>
 
 #include "data/file.h"
-#include "data/tokenfile.h"
-#include "data/tokenfile_format.h"
+#include "data/tokenwriter.h"
+#include "data/megatron_format.h"
 #include "kernels/base/hash.h"
 #include "kernels/base/mem.h"
 #include "kernels/base/mutant.h"

@@ -359,7 +359,7 @@ enum dtx_status dtx_watch_share(struct dtx_comm *world, const char *run,
                                 void (*reported)(void *self, const char *cause), void *self)
 {
     struct dtx_watch *w = world->watch;
-    if (!w)
+    if (!w || atomic_load(&w->shared)) /* a run's later stages find it shared */
         return DTX_OK;
     char path[DTX_WATCH_PATH] = "";
     if (world->rank == 0) {

@@ -50,6 +50,8 @@ const struct dtx_opt_row dtx_train_options[] = {
     {"train.steps", DTX_OPT_INT, "100", "0..", FREE, "optimizer steps of the whole run"},
     {"train.until", DTX_OPT_INT, "0", "0..", DTX_OPT_CALL,
      "stop after this step, with everything saved; 0: go on to train.steps"},
+    {"train.stages", DTX_OPT_TEXT, "", NULL, FREE,
+     "other options from so many target tokens on: '3e11 train.length=65536 model.rope_theta=640000; …'"},
     {"train.dtype", DTX_OPT_CHOICE, "f32", "f32|bf16|f64", FIXED,
      "activations; masters and sums are fp32 (f64: for tests)"},
     {"train.recompute", DTX_OPT_TEXT, "none", NULL, FREE,

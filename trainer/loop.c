@@ -18,6 +18,7 @@
 #include "trainer/run_folder.h"
 #include "trainer/run_status.h"
 #include "trainer/saver.h"
+#include "trainer/stages.h"
 #include "trainer/stop.h"
 #include "trainer/tracing.h"
 
@@ -49,7 +50,9 @@ struct loop {
     double peak;         /* FLOP/s of all ranks */
     size_t memory_bytes; /* the fullest rank's */
     int64_t step, steps, tokens_seen;
-    int64_t end; /* last step of this call: train.until or the run's last */
+    int64_t end;       /* last step of this call: train.until or the run's last */
+    int64_t stage_end; /* tokens at which the next stage begins */
+    bool stage_ended;
     int skipped_in_a_row;
     double best_heldout;
     bool save_ended; /* all ranks' part of the save under way */
@@ -67,6 +70,7 @@ static void read_options(struct loop *l)
     int64_t until = dtx_opt_int(opt, "train.until");
     l->steps = dtx_opt_int(opt, "train.steps");
     l->end = until > 0 ? dtx_min64(until, l->steps) : l->steps;
+    l->stage_end = dtx_stages_next(opt, l->s->resumed ? l->s->meta.tokens : 0);
     l->lr = (struct dtx_lr){.variant = dtx_lr_find(dtx_opt_text(opt, "lr.schedule")),
                             .peak = dtx_opt_real(opt, "lr.peak"),
                             .min = dtx_opt_real(opt, "lr.min"),
@@ -368,7 +372,7 @@ static enum dtx_status save(struct loop *l, double heldout)
         dtx_error_clear(l->ctx);
     }
     /* with nothing left to train, a lost state is a failure */
-    bool last = l->step == l->end || l->stop_signal != 0 || DTX_MUTANT(failed_save_ends_run);
+    bool last = l->step == l->end || l->stop_signal != 0 || l->stage_ended || DTX_MUTANT(failed_save_ends_run);
     return dtx_saver_save(l->saver, &meta, l->save_ended, last);
 }
 
@@ -462,7 +466,8 @@ static enum dtx_status one_step(struct loop *l)
     DTX_TRY(l->ctx, report(l, &result, heldout, seconds, data.wait_seconds));
     DTX_TRY(l->ctx, agree(l));
     bool due = dtx_saver_due(l->saver, l->step) && (!result.skipped || DTX_MUTANT(skipped_step_saved));
-    bool saving = due || l->stop_signal != 0 || l->step == l->end;
+    l->stage_ended = l->tokens_seen >= l->stage_end && l->step < l->end && l->stop_signal == 0;
+    bool saving = due || l->stop_signal != 0 || l->step == l->end || l->stage_ended;
     if (l->replicas_every > 0 &&
         (l->step % l->replicas_every == 0 || (saving && !DTX_MUTANT(replicas_not_checked_before_save))))
         DTX_TRY(l->ctx, check_replicas(l));
@@ -479,16 +484,17 @@ static enum dtx_status run(struct loop *l)
                 (long long)l->end, (long long)l->steps, (long long)dtx_opt_int(l->s->opt, "train.until"));
     if ((l->s->resumed || l->s->initialized) && l->replicas_every > 0 && !DTX_MUTANT(replicas_not_checked_after_load))
         DTX_TRY(l->ctx, check_replicas(l));
-    while (l->step < l->end && l->stop_signal == 0)
+    while (l->step < l->end && l->stop_signal == 0 && !l->stage_ended)
         DTX_TRY(l->ctx, one_step(l));
     DTX_TRY(l->ctx, trace_step(l, true));
     return l->stop_signal != 0 && l->step < l->end ? DTX_E_REQUEUE : DTX_OK;
 }
 
-enum dtx_status dtx_loop_run(struct dtx_session *session)
+enum dtx_status dtx_loop_run(struct dtx_session *session, bool *next_stage)
 {
     struct loop l = {.s = session, .ctx = session->ctx};
     enum dtx_status status = run(&l);
+    *next_stage = status == DTX_OK && l.stage_ended;
     if (root(&l) && status == DTX_E_REQUEUE) {
         dtx_progress_clear(l.progress);
         dtx_log(l.ctx, DTX_LOG_INFO,
@@ -496,7 +502,7 @@ enum dtx_status dtx_loop_run(struct dtx_session *session)
                 dtx_stop_name(l.stop_signal), (long long)l.step, (long long)l.steps);
     }
     /* A folder that this run did not open may be another one's. */
-    if (root(&l) &&
+    if (root(&l) && !*next_stage &&
         (l.folder.locks[0] > 0 || (session->resumed && dtx_run_folder_idle(session->run_dir, session->checkpoint_dir,
                                                                            dtx_session_resumed_from(session))))) {
         const char *state = status == DTX_E_REQUEUE ? "requeue"

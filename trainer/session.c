@@ -12,6 +12,7 @@
 #include "kernels/base/mutant.h"
 #include "parallel/watch.h"
 #include "trainer/memory_check.h"
+#include "trainer/stages.h"
 #include "trainer/state.h"
 #include "trainer/stop.h"
 
@@ -229,6 +230,34 @@ static enum dtx_status merge_stored(struct dtx_session *s, const struct dtx_sess
     return status;
 }
 
+/* Rank 0: what the stages that have begun set; the later ones are read through, so that a mistake in them is found
+ * now. */
+static enum dtx_status apply_stages(struct dtx_session *s, const struct dtx_session_command *command)
+{
+    int64_t tokens = s->resumed ? s->meta.tokens : 0;
+    char *all;
+    dtx_stages_apply(s->opt, tokens);
+    DTX_TRY(s->ctx, dtx_opt_dump(s->ctx, s->opt, &all));
+    enum dtx_status status = DTX_OK;
+    while ((tokens = dtx_stages_next(s->opt, tokens)) != INT64_MAX && status == DTX_OK) {
+        struct dtx_opt *later;
+        struct dtx_engine_config config;
+        struct dtx_ctx probe;
+        dtx_ctx_init_child(&probe, s->ctx);
+        status = create_options(s->ctx, command, &later);
+        if (status != DTX_OK)
+            break;
+        status = dtx_opt_load_text(s->ctx, later, all, "these options", DTX_OPT_PRESET);
+        dtx_stages_apply(later, tokens);
+        dtx_engine_config_read(later, s->world->size, &config);
+        if (status == DTX_OK && dtx_opt_check(&probe, later) != DTX_OK)
+            dtx_opt_fault(s->opt, "train.stages, from %lld tokens on: %s", (long long)tokens, probe.error.text);
+        dtx_opt_free(later);
+    }
+    dtx_mem_free(all);
+    return status;
+}
+
 /* Every rank: the options of rank 0. */
 static enum dtx_status share_options(struct dtx_session *s, const struct dtx_session_command *command)
 {
@@ -277,12 +306,18 @@ static enum dtx_status resolve_options(struct dtx_session *s, const struct dtx_s
         snprintf(from[0], sizeof from[0], "%s", dtx_opt_text(s->opt, "resume"));
         snprintf(from[1], sizeof from[1], "%s", dtx_opt_text(s->opt, "init"));
     }
+    if (root && s->next_stage) {
+        snprintf(from[0], sizeof from[0], "latest");
+        from[1][0] = '\0';
+    }
     DTX_TRY(s->ctx, dtx_comm_broadcast_bytes(s->world, from, sizeof from, 0));
     DTX_TRY(s->ctx, dtx_comm_broadcast_bytes(s->world, s->checkpoint_dir, sizeof s->checkpoint_dir, 0));
     DTX_TRY(s->ctx, dtx_comm_broadcast_bytes(s->world, s->local_dir, sizeof s->local_dir, 0));
     DTX_TRY(s->ctx, find_checkpoint(s, command, from[0], from[1]));
     if (root) {
         status = merge_stored(s, command);
+        if (status == DTX_OK && !command->needs_checkpoint)
+            status = apply_stages(s, command);
         if (status == DTX_OK) {
             set_folders(s);
             dtx_engine_config_read(s->opt, s->world->size, &s->config);
@@ -405,21 +440,39 @@ static bool pass_over(struct dtx_session *s, enum dtx_status status)
     return true;
 }
 
-enum dtx_status dtx_session_open(struct dtx_ctx *ctx, const struct dtx_session_command *command, int argc, char **argv,
-                                 struct dtx_session *s, bool *done)
+/* Damage shows when the arrays are read. An earlier checkpoint may come with other options: all begins again. */
+static enum dtx_status open_all(struct dtx_session *s, const struct dtx_session_command *command, int argc, char **argv,
+                                bool *done)
 {
     enum dtx_status status;
     bool loaded;
+    while ((status = open_parts(s, command, argc, argv, done, &loaded)) != DTX_OK && loaded && pass_over(s, status))
+        close_parts(s);
+    return status;
+}
+
+enum dtx_status dtx_session_open(struct dtx_ctx *ctx, const struct dtx_session_command *command, int argc, char **argv,
+                                 struct dtx_session *s, bool *done)
+{
     memset(s, 0, sizeof *s);
     s->ctx = ctx;
     *done = false;
     dtx_start_begin(&s->start);
     DTX_TRY(ctx, dtx_comm_open_world(ctx, &s->world));
     dtx_start_mark(&s->start, "MPI");
-    /* Damage shows when the arrays are read. An earlier checkpoint may come with other options: all begins again. */
-    while ((status = open_parts(s, command, argc, argv, done, &loaded)) != DTX_OK && loaded && pass_over(s, status))
-        close_parts(s);
-    return status;
+    return open_all(s, command, argc, argv, done);
+}
+
+enum dtx_status dtx_session_next_stage(struct dtx_session *s, const struct dtx_session_command *command, int argc,
+                                       char **argv)
+{
+    bool done = false;
+    close_parts(s);
+    s->next_stage = true;
+    s->resumed = s->initialized = s->local = s->local_refused = false;
+    memset(&s->search, 0, sizeof s->search);
+    dtx_start_begin(&s->start);
+    return open_all(s, command, argc, argv, &done);
 }
 
 struct dtx_stream_config dtx_session_stream(const struct dtx_session *s, bool heldout)

@@ -34,6 +34,7 @@ struct dtx_session {
     int64_t length_before;     /* rank 0: train.length of that checkpoint */
     struct dtx_ckpt_meta meta; /* of that checkpoint, its folder in `source`; unset without one */
     char source[DTX_PATH];
+    bool next_stage; /* goes on from the checkpoint just saved, whatever the command line says */
     struct dtx_ckpt_search search;
     char local_dir[DTX_PATH];          /* checkpoint.local_dir */
     bool local, local_refused;         /* `source` is this node's part of a local checkpoint; none is looked for */
@@ -51,6 +52,9 @@ const char *dtx_session_resumed_from(const struct dtx_session *session);
 /* *done: --help was printed, nothing is open. After a failure dtx_session_close must still be called. */
 enum dtx_status dtx_session_open(struct dtx_ctx *ctx, const struct dtx_session_command *command, int argc, char **argv,
                                  struct dtx_session *session, bool *done);
+/* Begins the run's next stage: everything but MPI anew, from the newest checkpoint. As dtx_session_open. */
+enum dtx_status dtx_session_next_stage(struct dtx_session *session, const struct dtx_session_command *command, int argc,
+                                       char **argv);
 /* The stream that the options ask for, continued from the checkpoint; its texts are the session's. Not collective. */
 struct dtx_stream_config dtx_session_stream(const struct dtx_session *session, bool heldout);
 /* Agrees on one status over all ranks, frees everything, ends MPI; returns the status to exit with. */

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "data/reader.h"
-#include "data/tokenfile_format.h"
+#include "data/megatron_format.h"
 #include "kernels/base/mem.h"
 #include "kernels/base/mutant.h"
 

@@ -10,7 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "data/tokenfile.h"
+#include "data/tokenwriter.h"
 #include "kernels/base/mem.h"
 #include "tests/harness/rank_check.h"
 #include "trainer/loop.h"

@@ -16,7 +16,7 @@
 #include <cmocka.h>
 
 #include "data/source.h"
-#include "data/tokenfile.h"
+#include "data/tokenwriter.h"
 #include "kernels/base/status.h"
 
 struct data_fixture {

@@ -1,47 +1,11 @@
 /*
- * Megatron token files: PREFIX.bin holds tokens, PREFIX.idx says where sequences and documents start (bytes:
- * README.md).
- *
- * Reader: one descriptor each for data and index, pread at 64-bit offsets, no scan of the data. Tokens are addressed as
- * one array, the concatenation of all sequences. The header, all sizes and both ends of the index are checked at open,
- * every entry too when there are at most DTX_TOKENFILE_CHECKED; beyond that entries are checked where they are used
- * and by dtx_tokenfile_verify. Functions that take a const file may run on several threads at once.
- *
- * Writer: memory does not grow with the output; nothing has its final name before dtx_tokenwriter_publish.
+ * The writer of Megatron's PREFIX.bin and PREFIX.idx (bytes: README.md). Memory does not grow with the output; nothing
+ * has its final name before it is complete and on disk. Not collective.
  */
-#ifndef DTX_DATA_TOKENFILE_H
-#define DTX_DATA_TOKENFILE_H
+#ifndef DTX_DATA_TOKENWRITER_H
+#define DTX_DATA_TOKENWRITER_H
 
 #include "kernels/base/status.h"
-
-enum { DTX_TOKENFILE_CHECKED = 1 << 20 };
-
-struct dtx_tokenfile_info {
-    int64_t tokens, sequences, documents;
-    int64_t data_bytes, index_bytes;
-    int token_bytes;
-    const char *type; /* "u16", "i32", … */
-    const char *data_path, *index_path;
-};
-
-struct dtx_tokenfile;
-
-/* vocab > 0: ids at or beyond it are refused when read, and a type too small for it at once; 0: any id ≥ 0 passes. */
-enum dtx_status dtx_tokenfile_open(struct dtx_ctx *ctx, const char *prefix, int64_t vocab, struct dtx_tokenfile **out);
-/* The same without going through the index: for ranks beside one that does. */
-enum dtx_status dtx_tokenfile_open_trusted(struct dtx_ctx *ctx, const char *prefix, int64_t vocab,
-                                           struct dtx_tokenfile **out);
-void dtx_tokenfile_close(struct dtx_tokenfile *f); /* accepts NULL */
-const struct dtx_tokenfile_info *dtx_tokenfile_info(const struct dtx_tokenfile *f);
-/* Tokens [first, first + n) of the concatenation, out[n]. */
-enum dtx_status dtx_tokenfile_read(struct dtx_ctx *ctx, const struct dtx_tokenfile *f, int64_t first, int64_t n,
-                                   int32_t *out);
-/* First token of document d; d = documents gives the number of tokens. */
-enum dtx_status dtx_tokenfile_document(struct dtx_ctx *ctx, const struct dtx_tokenfile *f, int64_t d, int64_t *first);
-/* The last document that starts at or before `token`: O(log documents). */
-enum dtx_status dtx_tokenfile_find(struct dtx_ctx *ctx, const struct dtx_tokenfile *f, int64_t token, int64_t *d);
-/* Reads the whole index and every token. *largest = the largest id, -1 without tokens. */
-enum dtx_status dtx_tokenfile_verify(struct dtx_ctx *ctx, const struct dtx_tokenfile *f, int64_t *largest);
 
 struct dtx_tokenwriter;
 
