@@ -12,6 +12,7 @@
 #include "kernels/base/mutant.h"
 #include "kernels/peak.h"
 #include "parallel/watch.h"
+#include "trainer/deadline.h"
 #include "trainer/lr.h"
 #include "trainer/metrics.h"
 #include "trainer/progress.h"
@@ -34,7 +35,8 @@ struct loop {
     struct dtx_progress *progress; /* rank 0 */
     struct dtx_run_folder folder;  /* rank 0 */
     struct dtx_tracing tracing;
-    bool documents; /* options that every step asks for */
+    struct dtx_deadline deadline; /* rank 0 */
+    bool documents;               /* options that every step asks for */
     int64_t eval_every, eval_samples, checkpoint_every, replicas_every;
     bool replicas_stop; /* a difference between copies ends the run */
     struct dtx_ckpt_save_options save_options;
@@ -47,7 +49,8 @@ struct loop {
     int64_t end; /* last step of this call: train.until or the run's last */
     int skipped_in_a_row;
     double best_heldout;
-    int stop_signal; /* the one that the lowest rank with any was sent; 0: go on */
+    int stop_signal; /* the one that the lowest rank with any was sent, or DTX_STOP_TIME; 0: go on */
+    bool save_early; /* after this step, to measure it */
 };
 
 static bool root(const struct loop *l)
@@ -224,6 +227,7 @@ static enum dtx_status open_loop(struct loop *l)
 {
     struct dtx_session *s = l->s;
     read_options(l);
+    dtx_deadline_open(&l->deadline, dtx_clock_wall(), dtx_opt_int(s->opt, "train.end_time"));
     l->best_heldout = NAN;
     if (s->resumed || (DTX_MUTANT(init_keeps_step) && s->initialized)) {
         l->step = l->saved_step = s->meta.step;
@@ -273,13 +277,27 @@ static enum dtx_status next_batch(struct loop *l, struct dtx_batch *batch)
     return DTX_OK;
 }
 
-/* Every rank learns whether any was asked to stop, and by which signal. */
-static enum dtx_status agree_to_stop(struct loop *l)
+enum { SAVE_EARLY = -1 }; /* in place of a signal */
+
+/* What this rank asks for after a step of `seconds`. */
+static int asked_for(struct loop *l, double seconds)
 {
-    int mine = dtx_stop_requested(), asked = DTX_MUTANT(stop_of_rank_0_only) ? 1 : l->s->world->size;
+    if (dtx_stop_requested() || !root(l))
+        return dtx_stop_requested();
+    enum dtx_deadline_verdict verdict = dtx_deadline_step(&l->deadline, dtx_clock_wall(), seconds);
+    return verdict == DTX_DEADLINE_STOP ? DTX_STOP_TIME : verdict == DTX_DEADLINE_SAVE ? SAVE_EARLY : 0;
+}
+
+/* Every rank learns whether any was asked to stop, and by which signal. */
+static enum dtx_status agree_to_stop(struct loop *l, double seconds)
+{
+    int mine = asked_for(l, seconds), asked = DTX_MUTANT(stop_of_rank_0_only) ? 1 : l->s->world->size;
     DTX_TRY(l->ctx, dtx_comm_gather_bytes(l->s->world, &mine, sizeof mine, l->stop_signals));
     for (int r = 0; r < asked && l->stop_signal == 0; r++)
         l->stop_signal = l->stop_signals[r];
+    l->save_early = l->stop_signal == SAVE_EARLY; /* other ranks' signals are heard after the next step */
+    if (l->save_early)
+        l->stop_signal = 0;
     return DTX_OK;
 }
 
@@ -337,9 +355,10 @@ static enum dtx_status save(struct loop *l)
         dtx_log(l->ctx, DTX_LOG_WARN, "%s", l->ctx->error.text);
         dtx_error_clear(l->ctx);
     }
-    double begin = dtx_trace_begin(l->ctx);
+    double begin = dtx_trace_begin(l->ctx), start = dtx_clock_now();
     enum dtx_status status = dtx_state_save(s->engine, s->checkpoint_dir, &meta, &l->save_options);
     dtx_trace_end(l->ctx, begin, DTX_SPAN_WAIT, "checkpoint", "save", -1, 0);
+    dtx_deadline_saved(&l->deadline, dtx_clock_now() - start);
     if (status == DTX_OK) {
         l->saved_step = l->step;
         if (root(l))
@@ -434,8 +453,8 @@ static enum dtx_status one_step(struct loop *l)
             (long long)l->step, result.loss, result.grad_norm, MAX_SKIPPED, (long long)l->saved_step);
     DTX_TRY(l->ctx, evaluate(l, &heldout));
     DTX_TRY(l->ctx, report(l, &result, heldout, seconds, data.wait_seconds));
-    DTX_TRY(l->ctx, agree_to_stop(l));
-    bool due = l->checkpoint_every > 0 && l->step % l->checkpoint_every == 0 &&
+    DTX_TRY(l->ctx, agree_to_stop(l, dtx_clock_now() - start));
+    bool due = ((l->checkpoint_every > 0 && l->step % l->checkpoint_every == 0) || l->save_early) &&
                (!result.skipped || DTX_MUTANT(skipped_step_saved));
     bool saving = due || l->stop_signal != 0 || l->step == l->end;
     if (l->replicas_every > 0 &&
