@@ -105,6 +105,8 @@ enum dtx_status dtx_script_write(struct dtx_script *script, FILE *file)
                     fprintf(file, "%s\n", script->line[i]);
         }
         head = head && strncmp(line, "# ----", 6) != 0;
+        if (value && strncmp(value, "#SBATCH", 7) == 0 && value[strlen(value) - 1] == '=')
+            continue;
         if (value)
             write_setting(file, line, value);
         else

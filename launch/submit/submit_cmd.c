@@ -139,6 +139,20 @@ static void set_word(struct submission *s, const char *line, const char *value)
     dtx_script_word(&s->script, value);
 }
 
+/* Seconds of a limit as Slurm writes them: minutes, minutes:seconds, hours:minutes:seconds,
+ * days-hours[:minutes[:seconds]]; 0 for other texts. */
+static double limit_seconds(const char *text)
+{
+    double part[3] = {0}, days = 0;
+    int n, used = 0;
+    if (sscanf(text, "%lf-%n", &days, &used) != 1 || !used)
+        days = used = 0;
+    n = sscanf(text + used, "%lf:%lf:%lf", &part[0], &part[1], &part[2]);
+    if (used || n == 3)
+        return ((days * 24 + part[0]) * 60 + part[1]) * 60 + part[2];
+    return n < 1 ? 0 : part[0] * 60 + part[1];
+}
+
 static void fill_script(struct submission *s)
 {
     struct dtx_script *script = &s->script;
@@ -152,6 +166,9 @@ static void fill_script(struct submission *s)
     dtx_script_set(script, "#SBATCH --nodes=%d", s->nodes);
     dtx_script_set(script, "#SBATCH --ntasks-per-node=%d", s->tasks);
     dtx_script_set(script, "#SBATCH --time=%s", dtx_opt_text(s->opt, "time"));
+    double limit = limit_seconds(dtx_opt_text(s->opt, "time"));
+    if (limit > 0 && limit < 600) /* Slurm may warn a minute early; dtx stops by itself anyway */
+        dtx_script_set(script, "#SBATCH --signal=");
     dtx_script_set(script, "#SBATCH --output=%s/logs/slurm-%%j.log", s->run);
     dtx_script_set(script, "#SBATCH --chdir=%s", s->cwd);
     if (s->gpus)

@@ -20,7 +20,7 @@ until_true() {
     local deadline=$((SECONDS + $1)) what=$2
     shift 2
     until "$@"; do
-        [ "$SECONDS" -lt "$deadline" ] || { complain "in vain waited for: $what"; return 1; }
+        [ "$SECONDS" -lt "$deadline" ] || { complain "in vain waited for: $what"; squeue; tail -n 5 */logs/*; return 1; }
         sleep 0.1
     done
 }
