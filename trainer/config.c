@@ -52,6 +52,8 @@ const struct dtx_opt_row dtx_train_options[] = {
      "stop after this step, with everything saved; 0: go on to train.steps"},
     {"train.stages", DTX_OPT_TEXT, "", NULL, FREE,
      "other options from so many target tokens on: '3e11 train.length=65536 model.rope_theta=640000; …'"},
+    {"train.end_time", DTX_OPT_INT, "0", "0..", DTX_OPT_CALL,
+     "seconds since 1970 when this call will be killed: saves early enough; 0: SLURM_JOB_END_TIME, if set"},
     {"train.dtype", DTX_OPT_CHOICE, "f32", "f32|bf16|f64", FIXED,
      "activations; masters and sums are fp32 (f64: for tests)"},
     {"train.recompute", DTX_OPT_TEXT, "none", NULL, FREE,

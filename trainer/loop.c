@@ -12,6 +12,7 @@
 #include "kernels/base/mutant.h"
 #include "kernels/peak.h"
 #include "parallel/watch.h"
+#include "trainer/deadline.h"
 #include "trainer/lr.h"
 #include "trainer/metrics.h"
 #include "trainer/progress.h"
@@ -27,7 +28,7 @@ enum { MAX_SKIPPED = 20 }; /* steps in a row without an update before the run gi
 /* What a rank tells the others after each step. */
 struct wish {
     int stop_signal;
-    int save_ended;
+    bool save_ended, save_early;
 };
 
 struct loop {
@@ -41,7 +42,8 @@ struct loop {
     struct dtx_progress *progress; /* rank 0 */
     struct dtx_run_folder folder;  /* rank 0 */
     struct dtx_tracing tracing;
-    bool documents; /* options that every step asks for */
+    struct dtx_deadline deadline; /* rank 0 */
+    bool documents;               /* options that every step asks for */
     int64_t eval_every, eval_samples, replicas_every;
     bool replicas_stop; /* a difference between copies ends the run */
     struct dtx_saver *saver;
@@ -56,7 +58,8 @@ struct loop {
     int skipped_in_a_row;
     double best_heldout;
     bool save_ended; /* all ranks' part of the save under way */
-    int stop_signal; /* the one that the lowest rank with any was sent; 0: go on */
+    bool save_early; /* after this step, to measure it */
+    int stop_signal; /* the one that the lowest rank with any was sent, or DTX_STOP_TIME; 0: go on */
 };
 
 static bool root(const struct loop *l)
@@ -241,6 +244,7 @@ static enum dtx_status open_loop(struct loop *l)
 {
     struct dtx_session *s = l->s;
     read_options(l);
+    dtx_deadline_open(&l->deadline, dtx_clock_wall(), dtx_opt_int(s->opt, "train.end_time"));
     l->best_heldout = NAN;
     if (s->resumed || (DTX_MUTANT(init_keeps_step) && s->initialized)) {
         l->step = s->meta.step;
@@ -292,14 +296,30 @@ static enum dtx_status next_batch(struct loop *l, struct dtx_batch *batch)
     return DTX_OK;
 }
 
-/* Every rank learns whether any was asked to stop, and by which signal; and whether a checkpoint is written now. */
-static enum dtx_status agree(struct loop *l)
+/* What this rank asks for after a step of `seconds`. */
+static struct wish make_wish(struct loop *l, double seconds)
 {
-    struct wish mine = {dtx_stop_requested(), dtx_saver_done(l->saver)};
+    struct wish wish = {.stop_signal = dtx_stop_requested(), .save_ended = dtx_saver_done(l->saver)};
+    if (wish.stop_signal != 0 || !root(l))
+        return wish;
+    dtx_deadline_saved(&l->deadline, dtx_saver_seconds(l->saver));
+    l->deadline.saving = dtx_saver_busy(l->saver);
+    enum dtx_deadline_verdict verdict = dtx_deadline_step(&l->deadline, dtx_clock_wall(), seconds);
+    wish.save_early = verdict == DTX_DEADLINE_SAVE;
+    if (verdict == DTX_DEADLINE_STOP)
+        wish.stop_signal = DTX_STOP_TIME;
+    return wish;
+}
+
+/* Every rank learns whether any was asked to stop, and by which signal; and whether a checkpoint is written now. */
+static enum dtx_status agree(struct loop *l, double seconds)
+{
+    struct wish mine = make_wish(l, seconds);
     int asked = DTX_MUTANT(stop_of_rank_0_only) ? 1 : l->s->world->size;
     DTX_TRY(l->ctx, dtx_comm_gather_bytes(l->s->world, &mine, sizeof mine, l->wishes));
     for (int r = 0; r < asked && l->stop_signal == 0; r++)
         l->stop_signal = l->wishes[r].stop_signal;
+    l->save_early = l->wishes[0].save_early;
     l->save_ended = true;
     for (int r = 0; r < l->s->world->size; r++)
         l->save_ended = l->save_ended && l->wishes[r].save_ended;
@@ -373,7 +393,10 @@ static enum dtx_status save(struct loop *l, double heldout)
     }
     /* with nothing left to train, a lost state is a failure */
     bool last = l->step == l->end || l->stop_signal != 0 || l->stage_ended || DTX_MUTANT(failed_save_ends_run);
-    return dtx_saver_save(l->saver, &meta, l->save_ended, last);
+    return dtx_saver_save(l->saver, &meta, l->save_ended,
+                          last            ? DTX_SAVE_LAST
+                          : l->save_early ? DTX_SAVE_DURABLE
+                                          : DTX_SAVE_DUE);
 }
 
 static enum dtx_status report(struct loop *l, const struct dtx_step_result *result, double heldout, double seconds,
@@ -464,8 +487,9 @@ static enum dtx_status one_step(struct loop *l)
             (long long)l->step, result.loss, result.grad_norm, MAX_SKIPPED, last_saved(l));
     DTX_TRY(l->ctx, evaluate(l, &heldout));
     DTX_TRY(l->ctx, report(l, &result, heldout, seconds, data.wait_seconds));
-    DTX_TRY(l->ctx, agree(l));
-    bool due = dtx_saver_due(l->saver, l->step) && (!result.skipped || DTX_MUTANT(skipped_step_saved));
+    DTX_TRY(l->ctx, agree(l, dtx_clock_now() - start));
+    bool due =
+        (dtx_saver_due(l->saver, l->step) || l->save_early) && (!result.skipped || DTX_MUTANT(skipped_step_saved));
     l->stage_ended = l->tokens_seen >= l->stage_end && l->step < l->end && l->stop_signal == 0;
     bool saving = due || l->stop_signal != 0 || l->step == l->end || l->stage_ended;
     if (l->replicas_every > 0 &&

@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "kernels/base/clock.h"
 #include "kernels/base/mem.h"
 #include "kernels/base/mutant.h"
 #include "kernels/base/trace.h"
@@ -23,6 +24,8 @@ struct dtx_saver {
     int64_t saved, under_way; /* steps; −1: none */
     bool local_under_way;     /* of the local tier */
     char *ledger;             /* of the save under way */
+    double begin, copied;     /* when it began; seconds of the copy for it */
+    double longest;           /* seconds of the longest durable save */
 };
 
 static bool root(const struct dtx_saver *s)
@@ -135,6 +138,11 @@ bool dtx_saver_done(struct dtx_saver *s)
     return dtx_ckpt_staging_done(s->staging);
 }
 
+double dtx_saver_seconds(const struct dtx_saver *s)
+{
+    return s->longest;
+}
+
 int64_t dtx_saver_saved(const struct dtx_saver *s)
 {
     return s->saved;
@@ -166,7 +174,10 @@ static enum dtx_status finish(struct dtx_saver *s)
     struct dtx_ckpt_saved saved;
     enum dtx_status status = dtx_ckpt_staging_finish(s->staging, &saved);
     int64_t step = s->under_way;
+    double seconds = status == DTX_OK ? s->copied + saved.seconds : dtx_clock_now() - s->begin;
     s->under_way = -1;
+    if (!s->local_under_way && seconds > s->longest)
+        s->longest = seconds;
     if (status == DTX_OK && !s->local_under_way)
         s->saved = step;
     if (!root(s))
@@ -193,8 +204,10 @@ void dtx_saver_finish(struct dtx_saver *s)
         dtx_error_clear(s->ctx);
 }
 
-enum dtx_status dtx_saver_save(struct dtx_saver *s, const struct dtx_ckpt_meta *meta, bool ended, bool last)
+enum dtx_status dtx_saver_save(struct dtx_saver *s, const struct dtx_ckpt_meta *meta, bool ended,
+                               enum dtx_save_kind kind)
 {
+    bool last = kind == DTX_SAVE_LAST;
     bool before_local = durable_due(s, meta->step) && s->local_under_way; /* for which a durable one is not given up */
     if (dtx_saver_busy(s) && s->skip && !before_local && !ended && !last) {
         if (root(s)) {
@@ -215,10 +228,12 @@ enum dtx_status dtx_saver_save(struct dtx_saver *s, const struct dtx_ckpt_meta *
     }
     dtx_mem_free(s->ledger);
     s->ledger = meta->ledger;
+    s->begin = dtx_clock_now();
     DTX_TRY(s->ctx, dtx_comm_agree(s->session->world, dtx_state_snapshot(&s->state, s->staging)));
     dtx_trace_end(s->ctx, begin, DTX_SPAN_WAIT, "compute", "copy for checkpoint", meta->step, 0);
+    s->copied = dtx_clock_now() - s->begin;
     s->under_way = meta->step;
-    s->local_under_way = s->local && !last && !durable_due(s, meta->step);
+    s->local_under_way = s->local && kind == DTX_SAVE_DUE && !durable_due(s, meta->step);
     dtx_ckpt_staging_start(s->staging, s->session->checkpoint_dir, s->local_under_way ? s->local : NULL, s->state.items,
                            s->state.n, meta, &s->options);
     if (last) {

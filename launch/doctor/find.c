@@ -154,7 +154,7 @@ void dtx_find_slurm(struct dtx_report *report)
                                      getenv(variables[i]));
     dtx_report_text(report, "slurm", "job", "job", "%s", used ? job : "not inside one");
     const char *nodes = getenv("SLURM_JOB_NUM_NODES"), *fence = getenv("SLURM_PMIX_FENCE");
-    if (nodes && atoi(nodes) > 1 && (!fence || strcmp(fence, "ring") != 0)) /* launch/README.md */
+    if (nodes && atoi(nodes) > 1 && (!fence || strcmp(fence, "ring") != 0)) /* launch/slurm/README.md */
         dtx_report_text(report, "slurm", "fence", "fence", "%s",
                         "SLURM_PMIX_FENCE=ring is not set: without it ranks that srun starts may crash in MPI_Init");
 }

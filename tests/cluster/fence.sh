@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # test: label=cluster timeout=120
-# What dtx's scripts set for srun makes PMIx' fences wait for all nodes (launch/README.md, "Starting under srun"), and
+# What dtx's scripts set for srun makes PMIx' fences wait for all nodes (launch/slurm/README.md, "Starting under srun"), and
 # `dtx doctor` says so where it is not set.
 set -uo pipefail
 . "$DTX_SOURCE/tests/harness/cluster.sh"
