@@ -11,10 +11,7 @@
 #include "kernels/base/mem.h"
 #include "kernels/base/mutant.h"
 
-enum {
-    CALL_BYTES = 512 << 20,  /* one system call stays under 1 GiB */
-    EXPECT_BYTES = 128 << 10 /* what Linux reads ahead for one hint at least */
-};
+enum { CALL_BYTES = 512 << 20 }; /* one system call stays under 1 GiB */
 
 static enum dtx_status os_error(struct dtx_ctx *ctx, const char *verb, const char *path)
 {
@@ -232,10 +229,9 @@ enum dtx_status dtx_disk_write_at(struct dtx_ctx *ctx, int fd, const char *path,
     return DTX_OK;
 }
 
-void dtx_disk_expect(int fd, int64_t offset, int64_t bytes)
+void dtx_disk_read_ahead(int fd)
 {
-    for (int64_t at = 0; at < bytes; at += EXPECT_BYTES)
-        (void)posix_fadvise(fd, offset + at, dtx_min64(EXPECT_BYTES, bytes - at), POSIX_FADV_WILLNEED);
+    (void)posix_fadvise(fd, 0, 0, POSIX_FADV_SEQUENTIAL);
 }
 
 void dtx_disk_flush_early(int fd, int64_t offset, int64_t bytes)

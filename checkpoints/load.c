@@ -381,17 +381,15 @@ static void take(const struct load *l, int64_t entry, const char *bytes, enum dt
     }
 }
 
-/* Reads this rank's box, with its `next` one (or -1) under way from the disk, and starts to send it. After a failure it
- * sends what is there: all agree on it at the end. */
-static enum dtx_status give(struct load *l, int64_t entry, int64_t next, enum dtx_status *fault)
+/* Reads this rank's box and starts to send it. After a failure it sends what is there: all agree on it at the end. */
+static enum dtx_status give(struct load *l, int64_t entry, enum dtx_status *fault)
 {
     const struct dtx_ckpt_entry *e = &l->index->entries[entry];
     char *place = direct_place(l, entry), *bytes = place ? place : l->own;
     struct stream stream;
     bool streamed = open_stream(l, entry, &stream);
     if (*fault == DTX_OK)
-        *fault = dtx_ckpt_reader_box(l->ctx, &l->reader, e, bytes, streamed ? &stream.sink : NULL,
-                                     next < 0 ? NULL : &l->index->entries[next]);
+        *fault = dtx_ckpt_reader_box(l->ctx, &l->reader, e, bytes, streamed ? &stream.sink : NULL);
     if (streamed)
         return DTX_OK;
     struct dtx_tensor box = dtx_tensor_1d(bytes, DTX_U8, e->bytes);
@@ -406,15 +404,12 @@ static enum dtx_status give(struct load *l, int64_t entry, int64_t next, enum dt
 /* The tasks [from, to) are one round. */
 static enum dtx_status run_round(struct load *l, int64_t from, int64_t to, enum dtx_status *fault)
 {
-    int64_t own = -1, next = -1;
+    int64_t own = -1;
     for (int64_t t = from; t < to; t++)
         if (l->tasks[t].reader == l->rank)
             own = l->tasks[t].entry;
-    for (int64_t t = to; t < l->n_tasks && next < 0 && own >= 0; t++)
-        if (l->tasks[t].reader == l->rank)
-            next = l->tasks[t].entry;
     if (own >= 0)
-        DTX_TRY(l->ctx, give(l, own, next, fault));
+        DTX_TRY(l->ctx, give(l, own, fault));
     for (int64_t t = from; t < to; t++) {
         int64_t entry = l->tasks[t].entry;
         if (entry == own || !rank_needs(l, l->rank, entry))

@@ -165,8 +165,7 @@ void dtx_ckpt_reader_close(struct dtx_ckpt_reader *reader)
 }
 
 enum dtx_status dtx_ckpt_reader_box(struct dtx_ctx *ctx, struct dtx_ckpt_reader *reader,
-                                    const struct dtx_ckpt_entry *entry, void *data, const struct dtx_ckpt_sink *sink,
-                                    const struct dtx_ckpt_entry *next)
+                                    const struct dtx_ckpt_entry *entry, void *data, const struct dtx_ckpt_sink *sink)
 {
     char name[32];
     if (reader->shard != entry->shard) {
@@ -178,9 +177,8 @@ enum dtx_status dtx_ckpt_reader_box(struct dtx_ctx *ctx, struct dtx_ckpt_reader 
         DTX_TRY(ctx, dtx_disk_join(ctx, reader->folder, name, reader->path));
         DTX_TRY(ctx, dtx_disk_open_read(ctx, reader->path, &reader->fd));
         reader->shard = entry->shard;
+        dtx_disk_read_ahead(reader->fd);
     }
-    if (next && next->shard == reader->shard)
-        dtx_disk_expect(reader->fd, next->offset, next->bytes);
     return dtx_ckpt_box_read(ctx, reader->fd, reader->path, entry, data, sink);
 }
 

@@ -43,10 +43,9 @@ struct dtx_ckpt_reader {
     char path[DTX_DISK_PATH]; /* of the open shard */
 };
 void dtx_ckpt_reader_open(struct dtx_ckpt_reader *reader, const char *folder);
-/* sink: NULL or where the pieces go. `next`: what will be read after it, or NULL: the disk gets to know early. */
+/* sink: NULL or where the pieces go. */
 enum dtx_status dtx_ckpt_reader_box(struct dtx_ctx *ctx, struct dtx_ckpt_reader *reader,
-                                    const struct dtx_ckpt_entry *entry, void *data, const struct dtx_ckpt_sink *sink,
-                                    const struct dtx_ckpt_entry *next);
+                                    const struct dtx_ckpt_entry *entry, void *data, const struct dtx_ckpt_sink *sink);
 void dtx_ckpt_reader_close(struct dtx_ckpt_reader *reader);
 
 #endif

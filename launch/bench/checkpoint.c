@@ -14,7 +14,7 @@
 #include "launch/bench/workload.h"
 #include "trainer/state.h"
 
-enum { PIECE = 4 << 20, WORDS = 16, WORD = 40, MOST_STEPS = 64 };
+enum { PIECE = 4 << 20, WORDS = 16, WORD = 40, MOST_STEPS = 64, VOCAB = 512 };
 
 static const struct dtx_opt_row rows[] = {
     DTX_WORKLOAD_OPTIONS,
@@ -149,9 +149,9 @@ static enum dtx_status measure_plain_write(struct bench *b, double *seconds)
 /* As the training loop does: a copy of the state, and from there the file. */
 static enum dtx_status start_save(struct bench *b, double *stall)
 {
-    static char config[] = "{}\n";
     struct dtx_ctx *ctx = ctx_of(b);
-    struct dtx_ckpt_meta meta = {.step = b->step++, .isa = "bench", .program = "dtx bench", .config = config};
+    struct dtx_ckpt_meta meta = {
+        .step = b->step++, .isa = "bench", .program = "dtx bench", .config = b->workload.session.text};
     double start;
     for (int axis = 0; axis < DTX_AXES; axis++)
         meta.mesh[axis] = dtx_engine_mesh(b->workload.runs[0].engine)->size[axis];
@@ -391,7 +391,7 @@ static enum dtx_status run(struct bench *b, int argc, char **argv)
     return dtx_comm_agree(world_of(b), status);
 }
 
-/* Removes what this rank made, as far as it can. */
+/* Removes what this rank made. After a failure checkpoints stay, to look at. */
 static void remove_files(const struct bench *b)
 {
     char path[DTX_PATH + 16];
@@ -400,7 +400,6 @@ static void remove_files(const struct bench *b)
     unlink(b->plain);
     if (b->workload.session.world->rank != 0)
         return;
-    (void)clear; /* folders of checkpoints are empty by now, unless something failed: then they are left to look at */
     snprintf(path, sizeof path, "%s/latest", b->checkpoints);
     unlink(path);
     rmdir(b->checkpoints);
@@ -423,15 +422,16 @@ static int model_words(int argc, char **argv, char words[WORDS][WORD])
     }
     bool small = bytes < 256 << 20;
     int64_t width = small ? 64 : 768, ffn = small ? 192 : 2048;
-    int64_t layers = dtx_max64(1, (bytes + 6 * width * (4 * width + 3 * ffn)) / (12 * width * (4 * width + 3 * ffn)));
+    int64_t layer = 12 * width * (4 * width + 3 * ffn), rest = bytes - 12 * VOCAB * width;
+    int64_t layers = dtx_max64(1, (rest + layer / 2) / layer);
     snprintf(words[n++], WORD, "--model.layers=%lld", (long long)dtx_min64(layers, 4096));
     snprintf(words[n++], WORD, "--model.width=%lld", (long long)width);
     snprintf(words[n++], WORD, "--model.heads=%d", small ? 2 : 6);
     snprintf(words[n++], WORD, "--model.ffn=%lld", (long long)ffn);
-    snprintf(words[n++], WORD, "--model.vocab=512");
+    snprintf(words[n++], WORD, "--model.vocab=%d", VOCAB);
     snprintf(words[n++], WORD, "--length=128");
     snprintf(words[n++], WORD, "--batch=2");
-    snprintf(words[n++], WORD, "--micro_batch=2");
+    snprintf(words[n++], WORD, "--micro_batch=1");
     snprintf(words[n++], WORD, "--attention=diff");
     return n;
 }
