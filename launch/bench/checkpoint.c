@@ -391,15 +391,17 @@ static enum dtx_status run(struct bench *b, int argc, char **argv)
     return dtx_comm_agree(world_of(b), status);
 }
 
-/* Removes what this rank made. After a failure checkpoints stay, to look at. */
+/* Root removes what all made. After a failure checkpoints stay, to look at. */
 static void remove_files(const struct bench *b)
 {
+    const struct dtx_comm *world = b->workload.session.world;
     char path[DTX_PATH + 16];
-    if (!b->dir[0])
+    if (!b->dir[0] || world->rank != 0)
         return;
-    unlink(b->plain);
-    if (b->workload.session.world->rank != 0)
-        return;
+    for (int r = 0; r < world->size; r++) {
+        snprintf(path, sizeof path, "%s/plain-%05d", b->dir, r);
+        unlink(path);
+    }
     snprintf(path, sizeof path, "%s/latest", b->checkpoints);
     unlink(path);
     rmdir(b->checkpoints);
