@@ -496,7 +496,7 @@ enum dtx_status dtx_ckpt_load_meta(struct dtx_ctx *ctx, struct dtx_comm *world, 
     struct dtx_ckpt_index index;
     DTX_TRY(ctx, dtx_ckpt_index_open(ctx, world, path, &index));
     *meta = index.meta;
-    index.meta.config = NULL;
+    index.meta.config = index.meta.ledger = NULL; /* the caller's now */
     dtx_ckpt_index_free(&index);
     return DTX_OK;
 }
