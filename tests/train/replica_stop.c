@@ -171,7 +171,7 @@ static void play(struct dtx_comm *world, const char *folder, const struct scenar
     close_session(&s);
 }
 
-int main(void)
+static int test(struct dtx_comm *world)
 {
     static const struct scenario scenarios[] = {
         {"clean", NULL, "2", "3", "stop", false, DTX_OK, NULL, true, 0},
@@ -182,14 +182,9 @@ int main(void)
         {"off", NULL, "0", "3", "stop", true, DTX_OK, NULL, true, 0},
         {"loaded", "clean", "100", "0", "stop", true, DTX_E_NUMERIC, "step 3: copies of 1 tensor differ", false, 0},
         {"continued", "clean", "100", "0", "stop", false, DTX_OK, NULL, true, 0}};
-    struct dtx_ctx ctx;
-    struct dtx_comm *world;
     char folder[LINE] = "";
     const char *base = getenv("TMPDIR");
-    dtx_ctx_init(&ctx);
-    ctx.log_level = DTX_LOG_WARN;
-    if (dtx_comm_open_world(&ctx, &world) != DTX_OK)
-        return 1;
+    world->ctx->log_level = DTX_LOG_WARN;
     CHECK(world, world->size == 2);
     if (world->rank == 0) {
         char prefix[LINE + 8];
@@ -203,6 +198,10 @@ int main(void)
         play(world, folder, &scenarios[i]);
     if (world->rank == 0)
         CHECK(world, nftw(folder, remove_one, 8, FTW_DEPTH | FTW_PHYS) == 0);
-    dtx_comm_close_world(world);
     return 0;
+}
+
+int main(void)
+{
+    return rank_main(test);
 }
