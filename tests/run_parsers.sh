@@ -71,6 +71,10 @@ seeds() {
         printf '\10\0{"t":{"dtype":"F32","shape":[2,1],"data_offsets":[0,8]},"u":{"dtype":"I8","shape":[0],"data_offsets":[8,8]}}' \
             >"$folder/header" ;;
     hf_config) cp $golden/hf_diffllama/config.json "$folder/diff" && cp $golden/hf_llama/config.json "$folder/llama" ;;
+    ledger)
+        { printf 'dtx ledger 1\nsamples 40\nfile 01 100 a\nfile 02 60 b\nfile 03 9 c\n'
+            printf 'course 0 0 7 10 3 0 0 0 0\ncourse 1 0 1 7 8 1 2 3 1\nlayer 0 5 0 1 3 0 0-1 1\n'
+            printf 'layer 1 5 0 1 2 1 1 1\ncourse -1 9 0 3 0 0 0 0 2\nskip 5 9\nend\n'; } >"$folder/one" ;;
     manifest) printf 'dtx checkpoint 1\nsequence 3\nstep 20\nfile checkpoint.h5 10 0123456789abcdef\n' >"$folder/one" ;;
     esac
 }

@@ -133,7 +133,8 @@ static enum dtx_status run_loop(struct dtx_session *s, int *warnings)
     CHECK(s->world, log != NULL);
     int before = dup(STDERR_FILENO);
     dup2(fileno(log), STDERR_FILENO);
-    enum dtx_status status = dtx_loop_run(s);
+    bool next_stage;
+    enum dtx_status status = dtx_loop_run(s, &next_stage);
     dup2(before, STDERR_FILENO);
     close(before);
     rewind(log);
