@@ -36,8 +36,8 @@ struct transfer {
     struct dtx_comm *comm;
     int partner, n_guests;
     struct guest *guests;
-    int64_t bytes; /* of the own file */
-    char *buffer, path[DTX_DISK_PATH];
+    int64_t bytes;                     /* of the own file */
+    char *buffer, path[DTX_DISK_PATH]; /* path: "" as long as nothing is written */
     int fd;
 };
 
@@ -188,6 +188,18 @@ static enum dtx_status publish(struct transfer *t, const char *folder)
     return dtx_disk_sync(t->ctx, folder);
 }
 
+/* After a failure: what was begun goes, so that a full disk has the room for the next one. */
+static void discard(const struct transfer *t)
+{
+    if (DTX_MUTANT(local_failed_stays))
+        return;
+    if (t->path[0])
+        (void)unlink(t->path);
+    for (int i = 0; i < t->n_guests; i++)
+        if (t->guests[i].path[0])
+            (void)unlink(t->guests[i].path);
+}
+
 struct old {
     const char *folder;
     int64_t keep[2];
@@ -255,7 +267,7 @@ enum dtx_status dtx_ckpt_local_save(struct dtx_ctx *ctx, struct dtx_comm *comm, 
 {
     double start = dtx_clock_now();
     char folder[DTX_DISK_PATH], name[48];
-    void *memory;
+    void *memory = NULL;
     struct dtx_local_head head;
     enum dtx_status status = dtx_mem_alloc(ctx, 1, sizeof(struct transfer), &memory);
     dtx_ckpt_folder_name("", meta->step, name);
@@ -263,13 +275,21 @@ enum dtx_status dtx_ckpt_local_save(struct dtx_ctx *ctx, struct dtx_comm *comm, 
         status = dtx_disk_join(ctx, l->folder, name, folder);
     if (status == DTX_OK && leads_node(&l->nodes))
         status = dtx_disk_make_folders(ctx, folder);
-    DTX_TRY(ctx, dtx_comm_agree(comm, status));
+    status = dtx_comm_agree(comm, status);
+    if (status != DTX_OK) {
+        dtx_mem_free(memory);
+        return status;
+    }
     struct transfer *t = memory;
     t->ctx = ctx;
     t->comm = comm;
     t->fd = -1;
     DTX_TRY_GOTO(ctx, status, start_head(comm, l, meta, &head), done);
-    DTX_TRY_GOTO(ctx, status, write_and_send(t, l, folder, items, n_items, meta, &head), done);
+    status = write_and_send(t, l, folder, items, n_items, meta, &head);
+    if (status != DTX_OK) {
+        discard(t);
+        goto done;
+    }
     *saved = (struct dtx_ckpt_saved){.step = meta->step, .shards = comm->size};
     snprintf(saved->folder, sizeof saved->folder, "%s", folder);
     saved->bytes = t->bytes;

@@ -31,7 +31,7 @@ int dtx_ckpt_local_nodes(const struct dtx_ckpt_local *local);
 /* Root: the durable tier has a checkpoint of this place in the sequence: what is saved here from now on is newer. */
 void dtx_ckpt_local_after(struct dtx_ckpt_local *local, int64_t sequence);
 /* Writes a checkpoint; the one before stays as well, older ones go. comm: of the same ranks as world. Items as for
- * dtx_ckpt_save. Collective over comm. */
+ * dtx_ckpt_save, with `data`. After a failure what was begun is removed. Collective over comm. */
 enum dtx_status dtx_ckpt_local_save(struct dtx_ctx *ctx, struct dtx_comm *comm, struct dtx_ckpt_local *local,
                                     const struct dtx_ckpt_item *items, int n_items, const struct dtx_ckpt_meta *meta,
                                     struct dtx_ckpt_saved *saved);

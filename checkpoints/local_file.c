@@ -285,7 +285,9 @@ static enum dtx_status run_id(struct dtx_ctx *ctx, const char *durable, bool mak
         DTX_TRY(ctx, dtx_disk_read(ctx, path, sizeof line, &text, &bytes));
         bool read = sscanf(text, "%" SCNx64, id) == 1;
         dtx_mem_free(text);
-        return read ? DTX_OK : dtx_fail(ctx, DTX_E_FORMAT, "%s should hold a number of 16 digits", path);
+        return read ? DTX_OK
+                    : dtx_fail(ctx, DTX_E_FORMAT,
+                               "%s should hold a number of 16 digits; without it local checkpoints begin anew", path);
     }
     if (getrandom(id, sizeof *id, GRND_NONBLOCK) != sizeof *id)
         *id = dtx_hash(&(double){dtx_clock_wall()}, sizeof(double), (uint64_t)getpid());

@@ -171,7 +171,7 @@ static bool complete(const struct search *s, int64_t from, int64_t to, bool veri
 static enum dtx_status verify(struct search *s, int64_t from, int64_t to)
 {
     int node = s->nodes.node[s->nodes.rank], turn = 0;
-    void *mine, *all = NULL;
+    void *mine = NULL, *all = NULL;
     int64_t n = to - from;
     enum dtx_status status = dtx_mem_alloc(s->ctx, n, 1, &mine);
     if (status == DTX_OK)

@@ -40,7 +40,7 @@ enum dtx_status dtx_ckpt_staging_finish(struct dtx_ckpt_staging *s, struct dtx_c
 void dtx_ckpt_staging_close(struct dtx_ckpt_staging *s);
 /* Instead of close, for a rank that will end the job after a failure (dtx_comm_finish): gives what is under way up to
  * `seconds` to end, then stops it; that checkpoint is not published. With one rank it always ends. True: the thread is
- * no more, all is freed. Not collective. Accepts NULL. */
+ * no more; with several ranks buffer and communicator stay until the process ends. Not collective. Accepts NULL. */
 bool dtx_ckpt_staging_halt(struct dtx_ckpt_staging *s, double seconds);
 
 #endif

@@ -245,6 +245,7 @@ static enum dtx_status open_loop(struct loop *l)
     struct dtx_session *s = l->s;
     read_options(l);
     dtx_deadline_open(&l->deadline, dtx_clock_wall(), dtx_opt_int(s->opt, "train.end_time"));
+    dtx_deadline_saved(&l->deadline, s->save_seconds);
     l->best_heldout = NAN;
     if (s->resumed || (DTX_MUTANT(init_keeps_step) && s->initialized)) {
         l->step = s->meta.step;
@@ -303,7 +304,7 @@ static struct wish make_wish(struct loop *l, double seconds)
     if (wish.stop_signal != 0 || !root(l))
         return wish;
     dtx_deadline_saved(&l->deadline, dtx_saver_seconds(l->saver));
-    l->deadline.saving = dtx_saver_busy(l->saver);
+    l->deadline.saves = dtx_saver_pending(l->saver, l->step);
     enum dtx_deadline_verdict verdict = dtx_deadline_step(&l->deadline, dtx_clock_wall(), seconds);
     wish.save_early = verdict == DTX_DEADLINE_SAVE;
     if (verdict == DTX_DEADLINE_STOP)
@@ -535,6 +536,9 @@ enum dtx_status dtx_loop_run(struct dtx_session *session, bool *next_stage)
                                                     : "done";
         dtx_run_status_write(l.ctx, session->run_dir, state, l.step, l.steps, status, l.ctx->error.text);
     }
+    if (l.saver)
+        dtx_deadline_saved(&l.deadline, dtx_saver_seconds(l.saver));
+    session->save_seconds = l.deadline.save_seconds;
     enum dtx_status closed = close_loop(&l, status != DTX_OK && status != DTX_E_REQUEUE);
     return status != DTX_OK ? status : closed;
 }

@@ -138,9 +138,21 @@ bool dtx_saver_done(struct dtx_saver *s)
     return dtx_ckpt_staging_done(s->staging);
 }
 
-double dtx_saver_seconds(const struct dtx_saver *s)
+static bool writes_durable(const struct dtx_saver *s)
 {
-    return s->longest;
+    return dtx_saver_busy(s) && !s->local_under_way;
+}
+
+int dtx_saver_pending(const struct dtx_saver *s, int64_t step)
+{
+    bool before = writes_durable(s);
+    return before + (durable_due(s, step) && !(before && s->skip));
+}
+
+double dtx_saver_seconds(struct dtx_saver *s)
+{
+    double seconds = writes_durable(s) && !dtx_saver_done(s) ? dtx_clock_now() - s->begin : 0;
+    return seconds > s->longest ? seconds : s->longest;
 }
 
 int64_t dtx_saver_saved(const struct dtx_saver *s)

@@ -29,12 +29,14 @@ enum dtx_save_kind { DTX_SAVE_DUE, DTX_SAVE_DURABLE, DTX_SAVE_LAST };
 enum dtx_status dtx_saver_save(struct dtx_saver *saver, const struct dtx_ckpt_meta *meta, bool ended,
                                enum dtx_save_kind kind);
 bool dtx_saver_busy(const struct dtx_saver *saver);
+/* Durable saves that are under way or begin after this step. Not collective. */
+int dtx_saver_pending(const struct dtx_saver *saver, int64_t step);
 /* No save is under way on this rank. Not collective. */
 bool dtx_saver_done(struct dtx_saver *saver);
 /* Waits for the save under way, if there is one, and says what it came to. Collective over the world. */
 void dtx_saver_finish(struct dtx_saver *saver);
-/* What the longest durable save has taken; 0: there was none. Not collective. */
-double dtx_saver_seconds(const struct dtx_saver *saver);
+/* What the longest durable save has taken, the one under way up to now; 0: there was none. Not collective. */
+double dtx_saver_seconds(struct dtx_saver *saver);
 /* Step of the last checkpoint that is known to be durable; −1: none. */
 int64_t dtx_saver_saved(const struct dtx_saver *saver);
 

@@ -146,7 +146,8 @@ static enum dtx_status find_checkpoint(struct dtx_session *s, const struct dtx_s
     s->initialized = !*resume;
     enum dtx_status status = dtx_ckpt_find(s->ctx, s->world, *resume ? s->checkpoint_dir : NULL,
                                            *resume ? resume : init, &s->search, s->source, sizeof s->source);
-    if (strcmp(resume, "latest") == 0 && s->local_dir[0] && !command->needs_checkpoint && !s->local_refused)
+    bool may_be_local = strcmp(resume, "latest") == 0 && s->local_dir[0] && !command->needs_checkpoint;
+    if (may_be_local && !s->local_refused && status != DTX_E_UNSUPPORTED)
         status = find_local(s, status);
     DTX_TRY(s->ctx, status);
     if (s->local)
@@ -506,8 +507,7 @@ enum dtx_status dtx_session_close(struct dtx_session *s, enum dtx_status status)
         close_parts(s);
     } else {
         dtx_engine_halt(s->engine); /* no thread of this rank is in MPI when it ends */
-        dtx_opt_free(s->opt);
-        dtx_mem_free(s->text);
+        dtx_opt_free(s->opt);       /* but not `text`: a thread that writes a checkpoint may still read it */
         dtx_mem_free(s->meta.config);
         dtx_mem_free(s->meta.ledger);
     }

@@ -40,6 +40,7 @@ struct dtx_session {
     bool local, local_refused;         /* `source` is this node's part of a local checkpoint; none is looked for */
     struct dtx_ckpt_index local_index; /* of it */
     struct dtx_start start;            /* marked up to the checkpoint */
+    double save_seconds;               /* rank 0: of the longest save of the stages before; 0: none */
 };
 
 /* Loads what the option `preset` (a TEXT of opt's tables) names, if anything: a shipped configuration or a path. */

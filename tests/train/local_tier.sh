@@ -82,6 +82,17 @@ resume "a b c" 8 "durable is newer"
 same "durable is newer"
 rm -r run/checkpoints/step-00000008
 
+# One node's disk gets full in the middle of a save: those of then and later warn and leave nothing, the run goes on.
+rm -r disks
+DISK_KIND=enospc DISK_AT=270 DISK_RANK=1 DISK_FOLDER=$work/disks LD_PRELOAD=$DTX_BUILD/tests/libdtx_disk.so \
+    ASAN_OPTIONS=${ASAN_OPTIONS:-}:verify_asan_link_order=0:detect_leaks=0 \
+    nodes "a b" "${options[@]}" --run.dir full --checkpoint.every 0 || complain "full: $(cat log)"
+grep -q 'local checkpoint of step 6 was not saved: .*No space left' log || complain "full: $(cat log)"
+grep -q 'local checkpoint of step 8 was not saved: .*No space left' log || complain "full: $(cat log)"
+[ "$(cd disks/dtx-* && find . -type f | sort | xargs)" = "./a/step-00000002/rank-00000 ./a/step-00000002/rank-00001 \
+./a/step-00000004/rank-00000 ./a/step-00000004/rank-00001 ./b/step-00000002/rank-00000 ./b/step-00000002/rank-00001 \
+./b/step-00000004/rank-00000 ./b/step-00000004/rank-00001" ] || complain "full: the disks hold $(find disks -type f)"
+
 # Killed while it writes all the time.
 nodes "a b c" "${options[@]}" --run.dir killed --checkpoint.every 0 --checkpoint.local_every 1 --train.steps 1000000 \
     --lr.schedule cosine --train.until 3 || complain "killed: $(cat log)"

@@ -49,6 +49,36 @@ static void saves_in_time_but_late(void **state)
     check(24 * 3600, 30, 600, 100, 420); /* a day, a large model */
 }
 
+/* Saves beside training, due every so many steps: how long before the end the one under way and the last are done. */
+static double spare_beside(double slice, double step, double save, int every)
+{
+    struct dtx_deadline deadline;
+    double now = 1000, busy_until = 0;
+    dtx_deadline_open(&deadline, now, (int64_t)(now + slice));
+    for (int i = 1;; i++) {
+        bool due = i % every == 0;
+        now += step;
+        deadline.saves = (now < busy_until) + due;
+        enum dtx_deadline_verdict verdict = dtx_deadline_step(&deadline, now, step);
+        if (due || verdict != DTX_DEADLINE_NONE) {
+            now = now < busy_until ? busy_until : now;
+            busy_until = now + save;
+        }
+        dtx_deadline_saved(&deadline, i > 1 ? save : 0);
+        if (verdict == DTX_DEADLINE_STOP)
+            return 1000 + slice - busy_until;
+    }
+}
+
+static void saves_that_are_due_come_before_the_last(void **state)
+{
+    (void)state;
+    for (int every = 1; every < 200; every++) {
+        double spare = spare_beside(7200, 10, 300, every);
+        assert_true(spare >= 20 && spare <= 900);
+    }
+}
+
 static void without_an_end_nothing(void **state)
 {
     (void)state;
@@ -85,6 +115,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(saves_in_time_but_late),
+        cmocka_unit_test(saves_that_are_due_come_before_the_last),
         cmocka_unit_test(without_an_end_nothing),
         cmocka_unit_test(the_scheduler_says_when),
         cmocka_unit_test(a_save_that_was_made_is_a_measure),
