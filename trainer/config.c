@@ -81,6 +81,7 @@ const struct dtx_opt_row dtx_train_options[] = {
     {"parallel.sequence", DTX_OPT_BOOL, "true", NULL, FREE,
      "with several tensor ranks, cut norms and the residual stream over them by positions"},
     {"parallel.schedule", DTX_OPT_CHOICE, "1f1b", schedules + 1, FREE, "order of forward and backward in the pipeline"},
+    {"parallel.uneven", DTX_OPT_BOOL, "false", NULL, DTX_OPT_CALL, "nodes may have different numbers of ranks"},
     {"parallel.zero", DTX_OPT_INT, "1", "0..2", FREE,
      "1: each data rank keeps its share of masters and optimizer states, same bits; 2: of gradients too"},
     {"parallel.bucket_bytes", DTX_OPT_INT, "67108864", "4096..", FREE, "gradients summed over the data ranks at once"},

@@ -334,14 +334,42 @@ static enum dtx_status resolve_options(struct dtx_session *s, const struct dtx_s
     return share_options(s, command);
 }
 
+struct rank_place {
+    uint64_t host; /* hash of its name: 10^4 ranks send 16 bytes each */
+    int64_t isa;
+};
+
+static int by_host(const void *a, const void *b)
+{
+    uint64_t x = ((const struct rank_place *)a)->host, y = ((const struct rank_place *)b)->host;
+    return (x > y) - (x < y);
+}
+
+/* Rank 0: every node has as many ranks, or an axis crosses nodes where nobody thinks so and nodes wait for the fullest.
+ * Sorts `all`. */
+static enum dtx_status check_even(struct dtx_session *s, struct rank_place *all)
+{
+    int size = s->world->size, first = 0, least = size, most = 0;
+    qsort(all, (size_t)size, sizeof *all, by_host);
+    for (int r = 1; r <= size; r++)
+        if (r == size || all[r].host != all[r - 1].host) {
+            least = r - first < least ? r - first : least;
+            most = r - first > most ? r - first : most;
+            first = r;
+        }
+    if (least == most || dtx_opt_bool(s->opt, "parallel.uneven") || DTX_MUTANT(uneven_accepted))
+        return DTX_OK;
+    return dtx_fail(s->ctx, DTX_E_CONFIG,
+                    "%d ranks are spread unevenly: one node has %d of them, another %d. Start as many on each (srun "
+                    "--ntasks-per-node, mpirun --map-by ppr:N:node), or say --parallel.uneven",
+                    size, most, least);
+}
+
 /* Threads: cpu.threads, or what this rank may use beside the others of its node. The instruction set: the lowest among
  * the ranks, so that all compute alike. */
 static enum dtx_status choose_processor(struct dtx_session *s, int *threads, int *isa)
 {
-    struct rank {
-        uint64_t host; /* hash of its name: 10^4 ranks send 16 bytes each */
-        int64_t isa;
-    } mine = {dtx_hash_text(s->ctx->host, 0), dtx_isa_detect()}, *all;
+    struct rank_place mine = {dtx_hash_text(s->ctx->host, 0), dtx_isa_detect()}, *all;
     struct dtx_host host;
     int64_t wanted = dtx_opt_int(s->opt, "cpu.threads");
     int limit, here = 0;
@@ -356,6 +384,8 @@ static enum dtx_status choose_processor(struct dtx_session *s, int *threads, int
         here += all[r].host == mine.host;
         *isa = (int)dtx_min64(*isa, all[r].isa);
     }
+    if (status == DTX_OK)
+        status = dtx_comm_agree(s->world, s->world->rank == 0 ? check_even(s, all) : DTX_OK);
     dtx_mem_free(memory);
     DTX_TRY(s->ctx, status);
     dtx_host_read("", &host);

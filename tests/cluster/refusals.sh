@@ -36,6 +36,10 @@ salloc -N 2 -n 4 timeout -s KILL 60 mpirun -n 1 "${base[@]}" --run.dir one >log 
 refuse 78 1 "tp 3 × pp 1 × dp 1 = 3 ranks, but 4" srun -N 2 -n 4 "${base[@]}" --run.dir a --parallel.tp 3
 absent a
 
+refuse 78 1 "spread unevenly: one node has 2 of them, another 1|--ntasks-per-node" srun -N 2 -n 3 "${base[@]}" --run.dir a \
+    --train.batch 6
+absent a
+
 # Data in the /tmp of one node.
 on_node n1 cp data.bin data.idx /tmp
 refuse 78 1 "(n2)|/tmp/data.idx on n2|No such file" srun -N 2 --ntasks-per-node=1 "${base[@]}" --run.dir a --data.train /tmp/data

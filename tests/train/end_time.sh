@@ -7,7 +7,7 @@ set -uo pipefail
 make_data
 options=(--train.steps 1000000 --checkpoint.every 0 --eval.every 0 --parallel.dp 2)
 end=$(($(date +%s) + 8))
-start 2 train "${small[@]}" "${options[@]}" --run.dir run --train.end_time $end >first 2>&1 </dev/null
+run_limit=30 start 2 train "${small[@]}" "${options[@]}" --run.dir run --train.end_time $end >first 2>&1 </dev/null
 code=$?
 [ $code = 75 ] || complain "exit code $code: $(cat first)"
 [ "$(date +%s)" -le $end ] || complain "ends too late"
