@@ -38,8 +38,8 @@ static enum dtx_status allocate(struct dtx_ctx *ctx, struct dtx_tokenizer *t, in
     t->merges = p;
     t->merge_capacity = merges;
     int64_t size = INT64_C(1) << log2_of_table(vocab);
-    DTX_TRY(ctx, dtx_mem_alloc(ctx, size, sizeof(int32_t), &p));
-    memset(p, 0xff, (size_t)size * sizeof(int32_t));
+    DTX_TRY(ctx, dtx_mem_alloc(ctx, size, sizeof *t->by_text, &p));
+    memset(p, 0xff, (size_t)size * sizeof *t->by_text);
     t->by_text = p;
     t->text_mask = size - 1;
     memset(t->byte_id, 0xff, sizeof t->byte_id);
@@ -82,19 +82,22 @@ void dtx_tokenizer_free(struct dtx_tokenizer *t)
 }
 
 /* Slot of by_text that holds these bytes, or the empty one where they belong. */
-static int32_t *text_slot(const struct dtx_tokenizer *t, const char *bytes, int64_t n)
+static struct dtx_text_slot *text_slot(const struct dtx_tokenizer *t, uint64_t hash, const char *bytes, int64_t n)
 {
-    for (uint64_t h = dtx_hash(bytes, (size_t)n, 0);; h++) {
-        int32_t *slot = &t->by_text[h & (uint64_t)t->text_mask];
-        const struct dtx_token *token = *slot >= 0 ? &t->tokens[*slot] : NULL;
-        if (!token || (token->n == n && memcmp(t->text.data + token->first, bytes, (size_t)n) == 0))
+    uint32_t tag = (uint32_t)(hash >> 32);
+    for (uint64_t h = hash;; h++) {
+        struct dtx_text_slot *slot = &t->by_text[h & (uint64_t)t->text_mask];
+        if (slot->id < 0)
+            return slot;
+        const struct dtx_token *token = &t->tokens[slot->id];
+        if (slot->tag == tag && token->n == n && memcmp(t->text.data + token->first, bytes, (size_t)n) == 0)
             return slot;
     }
 }
 
 int32_t dtx_tokenizer_find(const struct dtx_tokenizer *t, const char *bytes, int64_t n)
 {
-    return *text_slot(t, bytes, n);
+    return text_slot(t, dtx_hash(bytes, (size_t)n, 0), bytes, n)->id;
 }
 
 static enum dtx_status set_token(struct dtx_ctx *ctx, struct dtx_tokenizer *t, int64_t id, const char *bytes, int64_t n)
@@ -115,12 +118,13 @@ static enum dtx_status set_token(struct dtx_ctx *ctx, struct dtx_tokenizer *t, i
 enum dtx_status dtx_tokenizer_add_token(struct dtx_ctx *ctx, struct dtx_tokenizer *t, int64_t id, const char *bytes,
                                         int64_t n)
 {
-    int32_t *slot = text_slot(t, bytes, n);
-    if (*slot >= 0 && id != *slot)
-        return dtx_fail(ctx, DTX_E_FORMAT, "%s: tokens %d and %lld have the same bytes", t->source, *slot,
+    uint64_t hash = dtx_hash(bytes, (size_t)n, 0);
+    struct dtx_text_slot *slot = text_slot(t, hash, bytes, n);
+    if (slot->id >= 0 && id != slot->id)
+        return dtx_fail(ctx, DTX_E_FORMAT, "%s: tokens %d and %lld have the same bytes", t->source, slot->id,
                         (long long)id);
     DTX_TRY(ctx, set_token(ctx, t, id, bytes, n));
-    *slot = (int32_t)id;
+    *slot = (struct dtx_text_slot){(uint32_t)(hash >> 32), (int32_t)id};
     if (n == 1)
         t->byte_id[(unsigned char)bytes[0]] = (int32_t)id;
     return DTX_OK;
