@@ -7,7 +7,7 @@
 #include "kernels/base/mem.h"
 #include "kernels/base/mutant.h"
 
-enum { MOST_IDS = INT32_MAX / 4 };
+enum { MOST_IDS = INT32_MAX / 4, FREE_IDS = 1 << 21, MOST_GAPS = 16 };
 
 static int log2_of_table(int64_t entries)
 {
@@ -28,7 +28,8 @@ static enum dtx_status make_pairs(struct dtx_ctx *ctx, struct dtx_tokenizer *t, 
     return DTX_OK;
 }
 
-static enum dtx_status allocate(struct dtx_ctx *ctx, struct dtx_tokenizer *t, int64_t vocab, int64_t merges)
+static enum dtx_status allocate(struct dtx_ctx *ctx, struct dtx_tokenizer *t, int64_t vocab, int64_t tokens,
+                                int64_t merges)
 {
     void *p;
     DTX_TRY(ctx, dtx_mem_alloc(ctx, vocab, sizeof *t->tokens, &p));
@@ -37,7 +38,7 @@ static enum dtx_status allocate(struct dtx_ctx *ctx, struct dtx_tokenizer *t, in
     DTX_TRY(ctx, dtx_mem_alloc(ctx, merges, sizeof *t->merges, &p));
     t->merges = p;
     t->merge_capacity = merges;
-    int64_t size = INT64_C(1) << log2_of_table(vocab);
+    int64_t size = INT64_C(1) << log2_of_table(tokens);
     DTX_TRY(ctx, dtx_mem_alloc(ctx, size, sizeof *t->by_text, &p));
     memset(p, 0xff, (size_t)size * sizeof *t->by_text);
     t->by_text = p;
@@ -46,9 +47,12 @@ static enum dtx_status allocate(struct dtx_ctx *ctx, struct dtx_tokenizer *t, in
     return make_pairs(ctx, t, log2_of_table(0)); /* grows */
 }
 
-enum dtx_status dtx_tokenizer_create(struct dtx_ctx *ctx, const char *source, int64_t vocab, int64_t merges,
-                                     struct dtx_tokenizer **out)
+enum dtx_status dtx_tokenizer_create(struct dtx_ctx *ctx, const char *source, int64_t vocab, int64_t tokens,
+                                     int64_t merges, struct dtx_tokenizer **out)
 {
+    if (vocab > FREE_IDS && vocab / MOST_GAPS > tokens)
+        return dtx_fail(ctx, DTX_E_FORMAT, "%s: %lld ids for %lld tokens: its largest id is damaged", source,
+                        (long long)vocab, (long long)tokens);
     if (vocab < 1 || vocab > MOST_IDS || merges < 0 || merges > MOST_IDS)
         return dtx_fail(ctx, DTX_E_FORMAT, "%s: a tokenizer with %lld ids and %lld merges is not possible", source,
                         (long long)vocab, (long long)merges);
@@ -57,7 +61,7 @@ enum dtx_status dtx_tokenizer_create(struct dtx_ctx *ctx, const char *source, in
     struct dtx_tokenizer *t = p;
     t->source = source;
     enum dtx_status status;
-    DTX_TRY_GOTO(ctx, status, allocate(ctx, t, vocab, merges), fail);
+    DTX_TRY_GOTO(ctx, status, allocate(ctx, t, vocab, tokens, merges), fail);
     *out = t;
     return DTX_OK;
 fail:

@@ -60,9 +60,10 @@ struct dtx_tokenizer {
     struct dtx_pattern *pattern; /* set before dtx_tokenizer_finish; NULL becomes GPT-2's */
 };
 
-/* An empty tokenizer with room for vocab ids and that many merges. `source` must outlive dtx_tokenizer_finish. */
-enum dtx_status dtx_tokenizer_create(struct dtx_ctx *ctx, const char *source, int64_t vocab, int64_t merges,
-                                     struct dtx_tokenizer **out);
+/* An empty tokenizer with room for ids below vocab, at most that many tokens and merges. Far more ids than tokens are
+ * refused: a small file would take gigabytes. `source` must outlive dtx_tokenizer_finish. */
+enum dtx_status dtx_tokenizer_create(struct dtx_ctx *ctx, const char *source, int64_t vocab, int64_t tokens,
+                                     int64_t merges, struct dtx_tokenizer **out);
 /* Gives id its bytes (copied). Ids used twice and bytes used twice are refused. */
 enum dtx_status dtx_tokenizer_add_token(struct dtx_ctx *ctx, struct dtx_tokenizer *t, int64_t id, const char *bytes,
                                         int64_t n);
