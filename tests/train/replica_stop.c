@@ -10,7 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "data/tokenfile.h"
+#include "data/tokenwriter.h"
 #include "kernels/base/mem.h"
 #include "tests/harness/rank_check.h"
 #include "trainer/loop.h"
@@ -87,9 +87,9 @@ static void open_session(struct dtx_comm *world, const char *folder, const struc
     if (c->resume) {
         char from[LINE];
         snprintf(from, sizeof from, "%s/%s/checkpoints", folder, c->resume);
-        CHECK_OK(world, dtx_ckpt_find(s->ctx, world, from, "step-00000003", s->source, sizeof s->source));
+        CHECK_OK(world, dtx_ckpt_find(s->ctx, world, from, "step-00000003", &s->search, s->source, sizeof s->source));
         CHECK_OK(world, dtx_ckpt_load_meta(s->ctx, world, s->source, &s->meta));
-        CHECK_OK(world, dtx_state_load(s->engine, s->source, false));
+        CHECK_OK(world, dtx_state_load(s->engine, s->source, NULL, false));
         s->resumed = true;
     }
 }
@@ -133,7 +133,8 @@ static enum dtx_status run_loop(struct dtx_session *s, int *warnings)
     CHECK(s->world, log != NULL);
     int before = dup(STDERR_FILENO);
     dup2(fileno(log), STDERR_FILENO);
-    enum dtx_status status = dtx_loop_run(s);
+    bool next_stage;
+    enum dtx_status status = dtx_loop_run(s, &next_stage);
     dup2(before, STDERR_FILENO);
     close(before);
     rewind(log);
