@@ -118,7 +118,8 @@ static int by_bytes(const void *a, const void *b, void *text)
 static enum dtx_status build(struct dtx_ctx *ctx, const struct dtx_bpe_result *r, struct dtx_tokenizer **out)
 {
     struct dtx_tokenizer *t;
-    DTX_TRY(ctx, dtx_tokenizer_create(ctx, "the learned vocabulary", FIRST_MERGE + r->n_tokens, r->n_merges, &t));
+    DTX_TRY(ctx, dtx_tokenizer_create(ctx, "the learned vocabulary", FIRST_MERGE + r->n_tokens,
+                                      FIRST_MERGE + r->n_tokens, r->n_merges, &t));
     enum dtx_status status;
     for (int b = 0; b < 256; b++) {
         char c = (char)b;

@@ -7,7 +7,7 @@
 #include "kernels/base/mem.h"
 #include "kernels/base/mutant.h"
 
-enum { MOST_IDS = INT32_MAX / 4 };
+enum { MOST_IDS = INT32_MAX / 4, FREE_IDS = 1 << 21, MOST_GAPS = 16 };
 
 static int log2_of_table(int64_t entries)
 {
@@ -28,7 +28,8 @@ static enum dtx_status make_pairs(struct dtx_ctx *ctx, struct dtx_tokenizer *t, 
     return DTX_OK;
 }
 
-static enum dtx_status allocate(struct dtx_ctx *ctx, struct dtx_tokenizer *t, int64_t vocab, int64_t merges)
+static enum dtx_status allocate(struct dtx_ctx *ctx, struct dtx_tokenizer *t, int64_t vocab, int64_t tokens,
+                                int64_t merges)
 {
     void *p;
     DTX_TRY(ctx, dtx_mem_alloc(ctx, vocab, sizeof *t->tokens, &p));
@@ -37,18 +38,21 @@ static enum dtx_status allocate(struct dtx_ctx *ctx, struct dtx_tokenizer *t, in
     DTX_TRY(ctx, dtx_mem_alloc(ctx, merges, sizeof *t->merges, &p));
     t->merges = p;
     t->merge_capacity = merges;
-    int64_t size = INT64_C(1) << log2_of_table(vocab);
-    DTX_TRY(ctx, dtx_mem_alloc(ctx, size, sizeof(int32_t), &p));
-    memset(p, 0xff, (size_t)size * sizeof(int32_t));
+    int64_t size = INT64_C(1) << log2_of_table(tokens);
+    DTX_TRY(ctx, dtx_mem_alloc(ctx, size, sizeof *t->by_text, &p));
+    memset(p, 0xff, (size_t)size * sizeof *t->by_text);
     t->by_text = p;
     t->text_mask = size - 1;
     memset(t->byte_id, 0xff, sizeof t->byte_id);
     return make_pairs(ctx, t, log2_of_table(0)); /* grows */
 }
 
-enum dtx_status dtx_tokenizer_create(struct dtx_ctx *ctx, const char *source, int64_t vocab, int64_t merges,
-                                     struct dtx_tokenizer **out)
+enum dtx_status dtx_tokenizer_create(struct dtx_ctx *ctx, const char *source, int64_t vocab, int64_t tokens,
+                                     int64_t merges, struct dtx_tokenizer **out)
 {
+    if (vocab > FREE_IDS && vocab / MOST_GAPS > tokens)
+        return dtx_fail(ctx, DTX_E_FORMAT, "%s: %lld ids for %lld tokens: its largest id is damaged", source,
+                        (long long)vocab, (long long)tokens);
     if (vocab < 1 || vocab > MOST_IDS || merges < 0 || merges > MOST_IDS)
         return dtx_fail(ctx, DTX_E_FORMAT, "%s: a tokenizer with %lld ids and %lld merges is not possible", source,
                         (long long)vocab, (long long)merges);
@@ -57,7 +61,7 @@ enum dtx_status dtx_tokenizer_create(struct dtx_ctx *ctx, const char *source, in
     struct dtx_tokenizer *t = p;
     t->source = source;
     enum dtx_status status;
-    DTX_TRY_GOTO(ctx, status, allocate(ctx, t, vocab, merges), fail);
+    DTX_TRY_GOTO(ctx, status, allocate(ctx, t, vocab, tokens, merges), fail);
     *out = t;
     return DTX_OK;
 fail:
@@ -82,19 +86,22 @@ void dtx_tokenizer_free(struct dtx_tokenizer *t)
 }
 
 /* Slot of by_text that holds these bytes, or the empty one where they belong. */
-static int32_t *text_slot(const struct dtx_tokenizer *t, const char *bytes, int64_t n)
+static struct dtx_text_slot *text_slot(const struct dtx_tokenizer *t, uint64_t hash, const char *bytes, int64_t n)
 {
-    for (uint64_t h = dtx_hash(bytes, (size_t)n, 0);; h++) {
-        int32_t *slot = &t->by_text[h & (uint64_t)t->text_mask];
-        const struct dtx_token *token = *slot >= 0 ? &t->tokens[*slot] : NULL;
-        if (!token || (token->n == n && memcmp(t->text.data + token->first, bytes, (size_t)n) == 0))
+    uint32_t tag = (uint32_t)(hash >> 32);
+    for (uint64_t h = hash;; h++) {
+        struct dtx_text_slot *slot = &t->by_text[h & (uint64_t)t->text_mask];
+        if (slot->id < 0)
+            return slot;
+        const struct dtx_token *token = &t->tokens[slot->id];
+        if (slot->tag == tag && token->n == n && memcmp(t->text.data + token->first, bytes, (size_t)n) == 0)
             return slot;
     }
 }
 
 int32_t dtx_tokenizer_find(const struct dtx_tokenizer *t, const char *bytes, int64_t n)
 {
-    return *text_slot(t, bytes, n);
+    return text_slot(t, dtx_hash(bytes, (size_t)n, 0), bytes, n)->id;
 }
 
 static enum dtx_status set_token(struct dtx_ctx *ctx, struct dtx_tokenizer *t, int64_t id, const char *bytes, int64_t n)
@@ -115,12 +122,13 @@ static enum dtx_status set_token(struct dtx_ctx *ctx, struct dtx_tokenizer *t, i
 enum dtx_status dtx_tokenizer_add_token(struct dtx_ctx *ctx, struct dtx_tokenizer *t, int64_t id, const char *bytes,
                                         int64_t n)
 {
-    int32_t *slot = text_slot(t, bytes, n);
-    if (*slot >= 0 && id != *slot)
-        return dtx_fail(ctx, DTX_E_FORMAT, "%s: tokens %d and %lld have the same bytes", t->source, *slot,
+    uint64_t hash = dtx_hash(bytes, (size_t)n, 0);
+    struct dtx_text_slot *slot = text_slot(t, hash, bytes, n);
+    if (slot->id >= 0 && id != slot->id)
+        return dtx_fail(ctx, DTX_E_FORMAT, "%s: tokens %d and %lld have the same bytes", t->source, slot->id,
                         (long long)id);
     DTX_TRY(ctx, set_token(ctx, t, id, bytes, n));
-    *slot = (int32_t)id;
+    *slot = (struct dtx_text_slot){(uint32_t)(hash >> 32), (int32_t)id};
     if (n == 1)
         t->byte_id[(unsigned char)bytes[0]] = (int32_t)id;
     return DTX_OK;

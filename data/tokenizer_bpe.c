@@ -74,7 +74,7 @@ enum dtx_status dtx_tokenizer_read_bpe(struct dtx_ctx *ctx, const char *path, co
 {
     int64_t merges = count_merges(text, n);
     struct dtx_tokenizer *t;
-    DTX_TRY(ctx, dtx_tokenizer_create(ctx, path, 256 + merges + 1, merges, &t));
+    DTX_TRY(ctx, dtx_tokenizer_create(ctx, path, 256 + merges + 1, 256 + merges + 1, merges, &t));
     enum dtx_status status;
     DTX_TRY_GOTO(ctx, status, add_bytes(ctx, t), fail);
     DTX_TRY_GOTO(ctx, status, read_lines(ctx, t, true, path, text, n), fail);
@@ -131,7 +131,8 @@ enum dtx_status dtx_tokenizer_read_encoder(struct dtx_ctx *ctx, const char *path
     struct dtx_bytes bytes = {0};
     struct dtx_tokenizer *t;
     DTX_TRY(ctx, count_ids(ctx, path, ids, &count));
-    DTX_TRY(ctx, dtx_tokenizer_create(ctx, path, count, n_merges < 0 ? 0 : n_merges, &t));
+    DTX_TRY(ctx,
+            dtx_tokenizer_create(ctx, path, count, (int64_t)json_object_size(ids), n_merges < 0 ? 0 : n_merges, &t));
     enum dtx_status status;
     DTX_TRY_GOTO(ctx, status, add_ids(ctx, t, ids, &bytes), fail);
     t->source = merges_path;

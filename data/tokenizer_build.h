@@ -20,6 +20,12 @@ struct dtx_pair {
     int32_t left, right, rank, id;
 };
 
+/* A token by its bytes. The tag, more bits of their hash, spares a look at them. id −1: empty. */
+struct dtx_text_slot {
+    uint32_t tag;
+    int32_t id;
+};
+
 /* A token that is looked for in the text itself, before all else. */
 struct dtx_added {
     int32_t id;
@@ -36,11 +42,11 @@ struct dtx_tokenizer {
     struct dtx_bytes text;
     struct dtx_merge *merges; /* [n_merges]; none where every pair whose bytes are a token merges (tiktoken) */
     int64_t n_merges, merge_capacity;
-    int32_t byte_id[256]; /* −1: missing */
-    bool ignore_merges;   /* a piece that is a token is not merged */
-    bool by_rank;         /* tiktoken: a pair's rank is the id of its token */
-    int32_t *by_text; /* hash table of ids by bytes, −1 empty; added tokens outside the vocabulary are not in it */
-    struct dtx_pair *pairs; /* hash table by (left, right) */
+    int32_t byte_id[256];          /* −1: missing */
+    bool ignore_merges;            /* a piece that is a token is not merged */
+    bool by_rank;                  /* tiktoken: a pair's rank is the id of its token */
+    struct dtx_text_slot *by_text; /* hash table by bytes; added tokens outside the vocabulary are not in it */
+    struct dtx_pair *pairs;        /* hash table by (left, right) */
     int64_t text_mask, n_pairs;
     int pair_shift; /* 64 − log2 of the table's size */
     /* A bit for each pair's hash, in a table small enough for a cache: most pairs merge to nothing. */
@@ -54,9 +60,10 @@ struct dtx_tokenizer {
     struct dtx_pattern *pattern; /* set before dtx_tokenizer_finish; NULL becomes GPT-2's */
 };
 
-/* An empty tokenizer with room for vocab ids and that many merges. `source` must outlive dtx_tokenizer_finish. */
-enum dtx_status dtx_tokenizer_create(struct dtx_ctx *ctx, const char *source, int64_t vocab, int64_t merges,
-                                     struct dtx_tokenizer **out);
+/* An empty tokenizer with room for ids below vocab, at most that many tokens and merges. Far more ids than tokens are
+ * refused: a small file would take gigabytes. `source` must outlive dtx_tokenizer_finish. */
+enum dtx_status dtx_tokenizer_create(struct dtx_ctx *ctx, const char *source, int64_t vocab, int64_t tokens,
+                                     int64_t merges, struct dtx_tokenizer **out);
 /* Gives id its bytes (copied). Ids used twice and bytes used twice are refused. */
 enum dtx_status dtx_tokenizer_add_token(struct dtx_ctx *ctx, struct dtx_tokenizer *t, int64_t id, const char *bytes,
                                         int64_t n);

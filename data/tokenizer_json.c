@@ -182,8 +182,9 @@ enum dtx_status dtx_tokenizer_read_json(struct dtx_ctx *ctx, const char *path, j
     int64_t count = 0;
     DTX_TRY(ctx, check_model(ctx, path, model));
     DTX_TRY(ctx, count_ids(ctx, path, vocab, added, &count));
+    int64_t tokens = (int64_t)(json_object_size(vocab) + json_array_size(added));
     struct dtx_tokenizer *t;
-    DTX_TRY(ctx, dtx_tokenizer_create(ctx, path, count, (int64_t)json_array_size(merges), &t));
+    DTX_TRY(ctx, dtx_tokenizer_create(ctx, path, count, tokens, (int64_t)json_array_size(merges), &t));
     t->ignore_merges = json_is_true(json_object_get(model, "ignore_merges"));
     enum dtx_status status;
     DTX_TRY_GOTO(ctx, status, dtx_tokenizer_read_parts(ctx, t, root), fail);

@@ -161,7 +161,7 @@ static enum dtx_status build(struct dtx_ctx *ctx, const struct kind *kind, const
     for (int i = 0; i < MOST_SPECIAL && known; i++)
         largest = kind->special[i].id > largest ? kind->special[i].id : largest;
     struct dtx_tokenizer *t;
-    DTX_TRY(ctx, dtx_tokenizer_create(ctx, path, largest + 1, 0, &t));
+    DTX_TRY(ctx, dtx_tokenizer_create(ctx, path, largest + 1, count + MOST_SPECIAL, 0, &t));
     t->by_rank = t->ignore_merges = true;
     enum dtx_status status;
     DTX_TRY_GOTO(ctx, status, read_lines(ctx, path, text, n, line, t, &count, &largest), fail);

@@ -3,6 +3,7 @@
 #include <string.h>
 #include <utf8proc.h>
 
+#include "kernels/base/hash.h"
 #include "kernels/base/mem.h"
 
 enum { BLOCK = 128, MOST_BLOCKS = 1024, HANGUL_FIRST = 0xac00, HANGUL_LAST = 0xd7a3 };
@@ -31,10 +32,9 @@ static const struct {
     {0x1e5f0, 0x1e5f0, L}, {0x1e5f1, 0x1e5fa, N},  {0x2ebf0, 0x2ee5d, L},
 };
 
-/* NFC gives the lone character back. */
-static bool composes_to_itself(uint32_t code)
+/* NFC gives the lone character with these properties back. */
+static bool composes_to_itself(uint32_t code, const utf8proc_property_t *p)
 {
-    const utf8proc_property_t *p = utf8proc_get_property((utf8proc_int32_t)code);
     /* None, of Hangul (computed, not listed), or one of compatibility, which is not NFC's. */
     if (p->decomp_seqindex == UINT16_MAX || (code >= HANGUL_FIRST && code <= HANGUL_LAST) || p->decomp_type != 0)
         return true;
@@ -66,7 +66,8 @@ static uint8_t find_kind(uint32_t code)
 {
     if (code >= 0xd800 && code < 0xe000)
         return 0;
-    int c = utf8proc_category((utf8proc_int32_t)code), kind = 0;
+    const utf8proc_property_t *p = utf8proc_get_property((utf8proc_int32_t)code);
+    int c = p->category, kind = 0;
     if (c == UTF8PROC_CATEGORY_CN)
         return find_newer(code);
     if (c >= UTF8PROC_CATEGORY_LU && c <= UTF8PROC_CATEGORY_LO)
@@ -83,19 +84,28 @@ static uint8_t find_kind(uint32_t code)
         kind |= DTX_CH_SPACE;
     if (code == '\r' || code == '\n')
         kind |= DTX_CH_BREAK;
-    if (joins_before(code, c) || !composes_to_itself(code))
+    if (joins_before(code, c) || !composes_to_itself(code, p))
         kind |= DTX_CH_UNSTABLE;
     return (uint8_t)kind;
 }
 
-/* The number of a block with these kinds: an old one, or the new one behind the n that exist. */
-static uint16_t place_block(uint8_t *kinds, int *n, const uint8_t *block)
+/* Blocks while the table is built, found again by their hashes. */
+struct blocks {
+    uint8_t *kinds;
+    uint64_t hashes[MOST_BLOCKS];
+    int n;
+};
+
+/* The number of a block with these kinds: an old one, or the new one behind those that exist. */
+static uint16_t place_block(struct blocks *b, const uint8_t *block)
 {
-    for (int i = *n - 1; i >= 0; i--)
-        if (memcmp(kinds + (size_t)i * BLOCK, block, BLOCK) == 0)
+    uint64_t hash = dtx_hash(block, BLOCK, 0);
+    for (int i = b->n - 1; i >= 0; i--)
+        if (b->hashes[i] == hash && memcmp(b->kinds + (size_t)i * BLOCK, block, BLOCK) == 0)
             return (uint16_t)i;
-    memcpy(kinds + (size_t)*n * BLOCK, block, BLOCK);
-    return (uint16_t)(*n)++;
+    memcpy(b->kinds + (size_t)b->n * BLOCK, block, BLOCK);
+    b->hashes[b->n] = hash;
+    return (uint16_t)b->n++;
 }
 
 enum dtx_status dtx_unicode_create(struct dtx_ctx *ctx, struct dtx_unicode **out)
@@ -106,17 +116,17 @@ enum dtx_status dtx_unicode_create(struct dtx_ctx *ctx, struct dtx_unicode **out
     enum dtx_status status;
     DTX_TRY_GOTO(ctx, status, dtx_mem_alloc(ctx, MOST_BLOCKS, BLOCK, &p), fail);
     u->kinds = p;
-    int n = 1;
+    struct blocks blocks = {.kinds = u->kinds, .n = 1};
     for (size_t range = 0; range < sizeof used / sizeof *used; range++)
         for (uint32_t first = used[range][0]; first < used[range][1]; first += BLOCK) {
             uint8_t block[BLOCK];
             for (uint32_t k = 0; k < BLOCK; k++)
                 block[k] = find_kind(first + k);
-            if (n == MOST_BLOCKS) {
+            if (blocks.n == MOST_BLOCKS) {
                 status = dtx_fail(ctx, DTX_E_INTERNAL, "more than %d kinds of Unicode blocks", MOST_BLOCKS);
                 goto fail;
             }
-            u->block[first >> 7] = place_block(u->kinds, &n, block);
+            u->block[first >> 7] = place_block(&blocks, block);
         }
     memcpy(u->ascii, u->kinds + (size_t)u->block[0] * BLOCK, BLOCK);
     *out = u;
