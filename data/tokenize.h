@@ -3,7 +3,8 @@
  * PREFIX.manifest.json. The output depends on texts, tokenizer and options alone: not on threads, nor on kills.
  *
  * One thread reads, decompresses, splits and writes; the others encode batches of about a megabyte, which are written
- * in the order of reading. Memory is bounded by a few batches a thread, and by the longest line of JSON.
+ * in the order of reading. Memory is bounded by a few batches a thread, and by the longest line of JSON (with
+ * tokenizers whose text may not be cut, the longest document).
  *
  * Work on regular files can be killed at any instant and continued: every save_seconds the partial files are brought to
  * disk and PREFIX.progress.json says where to go on; the same call then goes on there. Pipes are read from their start.

@@ -27,7 +27,8 @@ static const char usage[] =
     "Output does not depend on threads or kills.\n";
 
 static const struct dtx_opt_row rows[] = {
-    {"tokenizer", DTX_OPT_TEXT, "tokenizer.json", NULL, DTX_OPT_FREE, "tokenizer.json or vocab.bpe"},
+    {"tokenizer", DTX_OPT_TEXT, "tokenizer.json", NULL, DTX_OPT_FREE,
+     "tokenizer.json, a tiktoken file, vocab.bpe or a folder with them"},
     {"out", DTX_OPT_TEXT, "", NULL, DTX_OPT_FREE, "prefix of the files to write"},
     {"split", DTX_OPT_CHOICE, "none", DTX_SPLIT_NAMES, DTX_OPT_FREE, "what a document of text is"},
     {"format", DTX_OPT_CHOICE, "auto", DTX_TEXT_FORMAT_NAMES, DTX_OPT_FREE, "of the files; auto: by their names"},

@@ -106,17 +106,52 @@ static void set_folders(struct dtx_session *s)
         snprintf(s->checkpoint_dir, sizeof s->checkpoint_dir, "%s/checkpoints", s->run_dir);
 }
 
+struct dtx_ckpt_local_options dtx_session_local(const struct dtx_session *s)
+{
+    const char *node = getenv("DTX_NODE"); /* several "nodes" on one machine */
+    return (struct dtx_ckpt_local_options){s->local_dir, s->checkpoint_dir, node && *node ? node : s->ctx->host};
+}
+
+const char *dtx_session_resumed_from(const struct dtx_session *s)
+{
+    return !s->resumed ? NULL : s->local ? s->checkpoint_dir : s->source;
+}
+
+/* The local tier's newest, if it is newer than what was found (with `status`) of the durable one. */
+static enum dtx_status find_local(struct dtx_session *s, enum dtx_status status)
+{
+    struct dtx_ckpt_local_options options = dtx_session_local(s);
+    struct dtx_error report = s->ctx->error;
+    char folder[DTX_PATH];
+    dtx_error_clear(s->ctx);
+    DTX_TRY(s->ctx, dtx_ckpt_local_find(s->ctx, s->world, &options, status == DTX_OK ? s->search.sequence : -1,
+                                        &s->local, &s->local_index, folder, sizeof folder));
+    if (!s->local) {
+        s->ctx->error = report;
+        return status;
+    }
+    snprintf(s->source, sizeof s->source, "%s", folder);
+    s->meta = s->local_index.meta;
+    s->local_index.meta.config = s->local_index.meta.ledger = NULL;
+    return DTX_OK;
+}
+
 /* All ranks find the same checkpoint and read its scalars and options. */
 static enum dtx_status find_checkpoint(struct dtx_session *s, const struct dtx_session_command *command,
                                        const char *resume, const char *init)
 {
     if (!*resume && !*init)
         return DTX_OK;
-    DTX_TRY(s->ctx, dtx_ckpt_find(s->ctx, s->world, *resume ? s->checkpoint_dir : NULL, *resume ? resume : init,
-                                  s->source, sizeof s->source));
-    DTX_TRY(s->ctx, dtx_ckpt_load_meta(s->ctx, s->world, s->source, &s->meta));
     s->resumed = *resume;
     s->initialized = !*resume;
+    enum dtx_status status = dtx_ckpt_find(s->ctx, s->world, *resume ? s->checkpoint_dir : NULL,
+                                           *resume ? resume : init, &s->search, s->source, sizeof s->source);
+    if (strcmp(resume, "latest") == 0 && s->local_dir[0] && !command->needs_checkpoint && !s->local_refused)
+        status = find_local(s, status);
+    DTX_TRY(s->ctx, status);
+    if (s->local)
+        return DTX_OK;
+    DTX_TRY(s->ctx, dtx_ckpt_load_meta(s->ctx, s->world, s->source, &s->meta));
     if (s->resumed && s->meta.origin[0] && !command->needs_checkpoint && !DTX_MUTANT(resume_takes_weights_alone))
         return dtx_fail(s->ctx, DTX_E_CONFIG,
                         "checkpoint %s holds weights alone (%s): there is no run to continue. Begin a new one from "
@@ -267,6 +302,7 @@ static enum dtx_status resolve_options(struct dtx_session *s, const struct dtx_s
     char from[2][DTX_PATH] = {"", ""};
     if (root) {
         set_folders(s);
+        snprintf(s->local_dir, sizeof s->local_dir, "%s", dtx_opt_text(s->opt, "checkpoint.local_dir"));
         snprintf(from[0], sizeof from[0], "%s", dtx_opt_text(s->opt, "resume"));
         snprintf(from[1], sizeof from[1], "%s", dtx_opt_text(s->opt, "init"));
     }
@@ -276,6 +312,7 @@ static enum dtx_status resolve_options(struct dtx_session *s, const struct dtx_s
     }
     DTX_TRY(s->ctx, dtx_comm_broadcast_bytes(s->world, from, sizeof from, 0));
     DTX_TRY(s->ctx, dtx_comm_broadcast_bytes(s->world, s->checkpoint_dir, sizeof s->checkpoint_dir, 0));
+    DTX_TRY(s->ctx, dtx_comm_broadcast_bytes(s->world, s->local_dir, sizeof s->local_dir, 0));
     DTX_TRY(s->ctx, find_checkpoint(s, command, from[0], from[1]));
     if (root) {
         status = merge_stored(s, command);
@@ -325,14 +362,14 @@ static enum dtx_status choose_processor(struct dtx_session *s, int *threads, int
     return DTX_OK;
 }
 
-static enum dtx_status open_engine(struct dtx_session *s)
+static enum dtx_status open_engine(struct dtx_session *s, bool saves)
 {
     int threads, isa;
     DTX_TRY(s->ctx, choose_processor(s, &threads, &isa));
     dtx_isa_limit_libraries(s->ctx, isa);
     enum dtx_status status = dtx_backend_open(s->ctx, dtx_opt_text(s->opt, "device"), threads, isa, &s->backend);
     DTX_TRY(s->ctx, dtx_comm_agree(s->world, status));
-    DTX_TRY(s->ctx, dtx_memory_check(s->world, &s->config, s->backend));
+    DTX_TRY(s->ctx, dtx_memory_check(s->world, &s->config, s->backend, saves));
     DTX_TRY(s->ctx, dtx_engine_create(s->ctx, &s->config, s->world, s->backend, &s->engine));
     if (s->resumed && !s->meta.origin[0] && strcmp(s->meta.isa, dtx_isa_name(isa)) != 0 && s->world->rank == 0)
         dtx_log(s->ctx, DTX_LOG_WARN,
@@ -341,11 +378,13 @@ static enum dtx_status open_engine(struct dtx_session *s)
     return DTX_OK;
 }
 
-/* Options, engine and weights. */
+/* Options, engine and weights, from what the user said and the checkpoint that the search gives. *loaded: what failed,
+ * if anything, was the loading of its arrays. */
 static enum dtx_status open_parts(struct dtx_session *s, const struct dtx_session_command *command, int argc,
-                                  char **argv, bool *done)
+                                  char **argv, bool *done, bool *loaded)
 {
     struct dtx_ctx *ctx = s->ctx;
+    *loaded = false;
     DTX_TRY(ctx, resolve_options(s, command, argc, argv, done));
     dtx_start_mark(&s->start, "options");
     if (*done)
@@ -357,11 +396,13 @@ static enum dtx_status open_parts(struct dtx_session *s, const struct dtx_sessio
     if (!s->world->watch)
         DTX_TRY(ctx, dtx_watch_start(s->world, &watch));
     dtx_start_mark(&s->start, "watch");
-    DTX_TRY(ctx, open_engine(s));
+    DTX_TRY(ctx, open_engine(s, !command->needs_checkpoint));
     dtx_start_mark(&s->start, "model");
     if (s->resumed || s->initialized) {
         bool weights_alone = command->needs_checkpoint || s->initialized;
-        DTX_TRY(ctx, dtx_comm_agree(s->world, dtx_state_load(s->engine, s->source, weights_alone)));
+        *loaded = true;
+        DTX_TRY(ctx, dtx_comm_agree(s->world, dtx_state_load(s->engine, s->source, s->local ? &s->local_index : NULL,
+                                                             weights_alone)));
         dtx_start_mark(&s->start, "checkpoint");
     }
     return DTX_OK;
@@ -380,6 +421,34 @@ static void close_parts(struct dtx_session *s)
     s->backend = NULL;
     s->opt = NULL;
     s->text = s->meta.config = s->meta.ledger = NULL;
+    dtx_ckpt_index_free(&s->local_index);
+}
+
+/* What was found is damaged: is there something else? */
+static bool pass_over(struct dtx_session *s, enum dtx_status status)
+{
+    if (!s->local)
+        return dtx_ckpt_pass_over(s->ctx, s->world, &s->search, s->source, status);
+    if (status != DTX_E_FORMAT && status != DTX_E_IO)
+        return false;
+    if (s->world->rank == 0)
+        dtx_log(s->ctx, DTX_LOG_WARN, "the local checkpoint of step %lld is passed over: %s", (long long)s->meta.step,
+                s->ctx->error.text);
+    dtx_error_clear(s->ctx);
+    s->local = false;
+    s->local_refused = true;
+    return true;
+}
+
+/* Damage shows when the arrays are read. An earlier checkpoint may come with other options: all begins again. */
+static enum dtx_status open_all(struct dtx_session *s, const struct dtx_session_command *command, int argc, char **argv,
+                                bool *done)
+{
+    enum dtx_status status;
+    bool loaded;
+    while ((status = open_parts(s, command, argc, argv, done, &loaded)) != DTX_OK && loaded && pass_over(s, status))
+        close_parts(s);
+    return status;
 }
 
 enum dtx_status dtx_session_open(struct dtx_ctx *ctx, const struct dtx_session_command *command, int argc, char **argv,
@@ -391,7 +460,7 @@ enum dtx_status dtx_session_open(struct dtx_ctx *ctx, const struct dtx_session_c
     dtx_start_begin(&s->start);
     DTX_TRY(ctx, dtx_comm_open_world(ctx, &s->world));
     dtx_start_mark(&s->start, "MPI");
-    return open_parts(s, command, argc, argv, done);
+    return open_all(s, command, argc, argv, done);
 }
 
 enum dtx_status dtx_session_next_stage(struct dtx_session *s, const struct dtx_session_command *command, int argc,
@@ -400,9 +469,10 @@ enum dtx_status dtx_session_next_stage(struct dtx_session *s, const struct dtx_s
     bool done = false;
     close_parts(s);
     s->next_stage = true;
-    s->resumed = s->initialized = false;
+    s->resumed = s->initialized = s->local = s->local_refused = false;
+    memset(&s->search, 0, sizeof s->search);
     dtx_start_begin(&s->start);
-    return open_parts(s, command, argc, argv, &done);
+    return open_all(s, command, argc, argv, &done);
 }
 
 struct dtx_stream_config dtx_session_stream(const struct dtx_session *s, bool heldout)

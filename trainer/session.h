@@ -5,7 +5,7 @@
 #ifndef DTX_TRAINER_SESSION_H
 #define DTX_TRAINER_SESSION_H
 
-#include "checkpoints/ckpt.h"
+#include "checkpoints/local.h"
 #include "data/stream.h"
 #include "trainer/engine.h"
 #include "trainer/start.h"
@@ -34,13 +34,21 @@ struct dtx_session {
     int64_t length_before;     /* rank 0: train.length of that checkpoint */
     struct dtx_ckpt_meta meta; /* of that checkpoint, its folder in `source`; unset without one */
     char source[DTX_PATH];
-    bool next_stage;        /* goes on from the checkpoint just saved, whatever the command line says */
-    struct dtx_start start; /* marked up to the checkpoint */
+    bool next_stage; /* goes on from the checkpoint just saved, whatever the command line says */
+    struct dtx_ckpt_search search;
+    char local_dir[DTX_PATH];          /* checkpoint.local_dir */
+    bool local, local_refused;         /* `source` is this node's part of a local checkpoint; none is looked for */
+    struct dtx_ckpt_index local_index; /* of it */
+    struct dtx_start start;            /* marked up to the checkpoint */
 };
 
 /* Loads what the option `preset` (a TEXT of opt's tables) names, if anything: a shipped configuration or a path. */
 enum dtx_status dtx_session_load_preset(struct dtx_ctx *ctx, struct dtx_opt *opt);
 
+/* Where the local tier of the run lies, as this rank sees it. Valid while the session is. */
+struct dtx_ckpt_local_options dtx_session_local(const struct dtx_session *session);
+/* The checkpoint that the run continues, as dtx_run_folder_open wants it; NULL: none. */
+const char *dtx_session_resumed_from(const struct dtx_session *session);
 /* *done: --help was printed, nothing is open. After a failure dtx_session_close must still be called. */
 enum dtx_status dtx_session_open(struct dtx_ctx *ctx, const struct dtx_session_command *command, int argc, char **argv,
                                  struct dtx_session *session, bool *done);

@@ -63,5 +63,5 @@ const char *dtx_stop_name(int signal_number)
     for (int i = 0; i < DTX_STOP_SIGNALS; i++)
         if (signals[i].number == signal_number)
             return signals[i].name;
-    return signal_number ? "unknown" : "none";
+    return signal_number == DTX_STOP_TIME ? "the end of the job's time" : signal_number ? "unknown" : "none";
 }

@@ -13,7 +13,7 @@
 
 #include "kernels/base/status.h"
 
-enum { DTX_STOP_SIGNALS = 3 };
+enum { DTX_STOP_SIGNALS = 3, DTX_STOP_TIME = 1000 /* no signal: the job's time ends (trainer/deadline.h) */ };
 
 struct dtx_stop {
     struct sigaction before[DTX_STOP_SIGNALS]; /* what uninstall puts back */
@@ -25,7 +25,7 @@ enum dtx_status dtx_stop_install(struct dtx_ctx *ctx, struct dtx_stop *stop);
 void dtx_stop_uninstall(struct dtx_stop *stop);
 /* The first signal received since install, or 0. */
 int dtx_stop_requested(void);
-/* "USR1", "TERM", "INT"; "none" for 0. */
+/* "USR1", "TERM", "INT", "the end of the job's time"; "none" for 0. */
 const char *dtx_stop_name(int signal_number);
 
 #endif

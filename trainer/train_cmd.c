@@ -31,7 +31,7 @@ static void note_failure(const struct dtx_session *s, enum dtx_status status)
         return;
     const char *dir = s->run_dir[0] ? s->run_dir : dtx_opt_text(s->opt, "run.dir");
     snprintf(path, sizeof path, "%s/status", dir);
-    if (access(path, F_OK) == 0 && dtx_run_folder_idle(dir, s->checkpoint_dir, s->resumed ? s->source : NULL))
+    if (access(path, F_OK) == 0 && dtx_run_folder_idle(dir, s->checkpoint_dir, dtx_session_resumed_from(s)))
         dtx_run_status_write(s->ctx, dir, "failed", s->meta.step, dtx_opt_int(s->opt, "train.steps"), status,
                              s->ctx->error.text);
 }

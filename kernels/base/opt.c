@@ -98,8 +98,8 @@ static enum dtx_status check_row(struct dtx_ctx *ctx, const struct dtx_opt *opt,
     int dots = 0;
     for (const char *p = row->key; *p; p++) {
         dots += *p == '.';
-        if (!islower((unsigned char)*p) && !isdigit((unsigned char)*p) && *p != '_' && *p != '.')
-            return dtx_fail(ctx, DTX_E_INTERNAL, "option table: key '%s' may hold only a-z, 0-9, _ and one dot",
+        if (!islower((unsigned char)*p) && !isdigit((unsigned char)*p) && !strchr("_.-", *p))
+            return dtx_fail(ctx, DTX_E_INTERNAL, "option table: key '%s' may hold only a-z, 0-9, _, - and one dot",
                             row->key);
     }
     if (dots > 1 || strlen(row->key) >= DTX_OPT_KEY_LENGTH)

@@ -23,7 +23,7 @@ enum dtx_opt_resume {
 };
 
 struct dtx_opt_row {
-    const char *key; /* "parallel.tp"; one or two words joined by a dot, lower case and _ */
+    const char *key; /* "parallel.tp"; one or two words joined by a dot, lower case, _ and - */
     enum dtx_opt_type type;
     const char *initial; /* the default, as text */
     const char *range;   /* INT, REAL: "lowest..highest", either end may be missing; CHOICE: "a|b|c"; else NULL */

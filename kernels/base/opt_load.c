@@ -177,7 +177,7 @@ static void variable_name(const char *key, char out[KEY_TEXT])
 {
     int n = snprintf(out, KEY_TEXT, "DTX_%s", key);
     for (int i = 4; i < n; i++)
-        out[i] = out[i] == '.' ? '_' : (char)toupper((unsigned char)out[i]);
+        out[i] = out[i] == '.' || out[i] == '-' ? '_' : (char)toupper((unsigned char)out[i]);
 }
 
 /* A variable that names no option is a fault when it begins with a known group or nearly is a known name; others belong

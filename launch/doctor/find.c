@@ -153,4 +153,8 @@ void dtx_find_slurm(struct dtx_report *report)
             used += (size_t)snprintf(job + used, sizeof job - used, "%s%s=%s", used ? " " : "", variables[i],
                                      getenv(variables[i]));
     dtx_report_text(report, "slurm", "job", "job", "%s", used ? job : "not inside one");
+    const char *nodes = getenv("SLURM_JOB_NUM_NODES"), *fence = getenv("SLURM_PMIX_FENCE");
+    if (nodes && atoi(nodes) > 1 && (!fence || strcmp(fence, "ring") != 0)) /* launch/slurm/README.md */
+        dtx_report_text(report, "slurm", "fence", "fence", "%s",
+                        "SLURM_PMIX_FENCE=ring is not set: without it ranks that srun starts may crash in MPI_Init");
 }

@@ -35,6 +35,8 @@ struct dtx_plan {
     char *options;        /* the user's, resolved, as YAML */
     struct dtx_opt *held; /* what flags and variables say: not varied */
     const struct dtx_machine *machine;
+    struct dtx_machine found; /* what machine points to */
+    struct dtx_backend *backend;
     struct dtx_queue *queue;
     double efficiency;
     int64_t length; /* of a sequence */
@@ -42,6 +44,12 @@ struct dtx_plan {
     struct dtx_plan_row *row;
 };
 
+/* Everything but `held` (which the caller has set, and dtx_plan_free frees) from the user's resolved options: the
+ * trainer's, "machine" and "efficiency". ranks 0: one node of the machine. per_node: ranks that share a node where the
+ * machine is this one; 0: all. */
+enum dtx_status dtx_plan_open(struct dtx_plan *plan, const struct dtx_opt *opt, int ranks, int per_node);
+/* DTX_E_CONFIG when the best row does not fit, with its reason. */
+enum dtx_status dtx_plan_check(const struct dtx_plan *plan);
 /* Fills plan->row, the best first: those that fit by time, then too big ones by memory, then refused ones. With `all`
  * every setting of each mesh, else its best one. */
 enum dtx_status dtx_plan_search(struct dtx_plan *plan, bool all);

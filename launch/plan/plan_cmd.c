@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include "kernels/base/command.h"
-#include "kernels/base/host.h"
 #include "kernels/base/mem.h"
 #include "launch/plan/plan.h"
 #include "parallel/schedule.h"
@@ -74,41 +73,13 @@ static enum dtx_status show(struct dtx_plan *plan, const struct dtx_opt *opt)
     DTX_TRY(plan->ctx,
             dtx_opt_bool(opt, "json") ? dtx_plan_print_json(plan, top, stages) : dtx_plan_print(plan, top, stages));
     fflush(stdout);
-    if (plan->row[0].verdict != DTX_PLAN_FITS)
-        return dtx_fail(plan->ctx, DTX_E_CONFIG,
-                        "no mesh of %d ranks fits on %s; the closest: tp %d × pp %d × dp %d × cp %d: %s", plan->ranks,
-                        plan->machine->name, plan->row[0].mesh[DTX_AXIS_TP], plan->row[0].mesh[DTX_AXIS_PP],
-                        plan->row[0].mesh[DTX_AXIS_DP], plan->row[0].mesh[DTX_AXIS_CP], plan->row[0].reason);
-    return DTX_OK;
-}
-
-/* With the options read: the machine, the search, the table. */
-static enum dtx_status run_with(struct dtx_ctx *ctx, struct dtx_plan *plan, const struct dtx_opt *opt,
-                                struct dtx_backend *backend)
-{
-    struct dtx_machine machine;
-    enum dtx_dtype dtype = DTX_F32;
-    int ranks = (int)dtx_opt_int(opt, "ranks");
-    dtx_dtype_parse(dtx_opt_text(opt, "train.dtype"), &dtype);
-    DTX_TRY(ctx, dtx_opt_dump(ctx, opt, &plan->options));
-    DTX_TRY(ctx,
-            dtx_machine_find(ctx, dtx_opt_text(opt, "machine"), ranks ? ranks : INT32_MAX, dtype, backend, &machine));
-    plan->machine = &machine;
-    plan->length = dtx_opt_int(opt, "train.length");
-    plan->ranks = ranks ? ranks : (int)machine.devices_per_node;
-    plan->efficiency = dtx_opt_real(opt, "efficiency") > 0 ? dtx_opt_real(opt, "efficiency") : machine.efficiency;
-    DTX_TRY(ctx, backend->queues->create(backend, &plan->queue));
-    enum dtx_status status = show(plan, opt);
-    backend->queues->free(plan->queue);
-    return status;
+    return dtx_plan_check(plan);
 }
 
 static enum dtx_status run_plan(struct dtx_ctx *ctx, int argc, char **argv)
 {
     struct dtx_plan plan = {.ctx = ctx};
     struct dtx_opt *opt = NULL;
-    struct dtx_backend *backend = NULL;
-    struct dtx_host host;
     DTX_TRY(ctx, read_options(ctx, argc, argv, false, &plan.held));
     enum dtx_status status = DTX_OK;
     if (dtx_opt_bool(plan.held, "help")) {
@@ -118,15 +89,13 @@ static enum dtx_status run_plan(struct dtx_ctx *ctx, int argc, char **argv)
         status = read_options(ctx, argc, argv, true, &opt);
         if (status == DTX_OK)
             status = dtx_opt_check(ctx, opt);
-        dtx_host_read("", &host);
         if (status == DTX_OK)
-            status = dtx_backend_open(ctx, "cpu", host.cores_allowed, dtx_isa_detect(), &backend);
+            status = dtx_plan_open(&plan, opt, (int)dtx_opt_int(opt, "ranks"), 0);
         if (status == DTX_OK)
-            status = run_with(ctx, &plan, opt, backend);
+            status = show(&plan, opt);
     }
     dtx_plan_free(&plan);
     dtx_opt_free(opt);
-    dtx_backend_close(backend);
     return status;
 }
 

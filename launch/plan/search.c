@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "kernels/base/host.h"
 #include "kernels/base/mem.h"
 #include "kernels/base/mutant.h"
 #include "launch/plan/plan.h"
@@ -33,7 +34,7 @@ enum dtx_status dtx_plan_configure(struct dtx_plan *plan, struct dtx_plan_row *r
     const struct dtx_opt_row *const tables[] = {dtx_plan_options, dtx_train_options};
     struct dtx_opt *o;
     DTX_TRY(plan->ctx, dtx_opt_create(plan->ctx, tables, 2, &o));
-    enum dtx_status status = dtx_opt_load_text(plan->ctx, o, plan->options, "options", DTX_OPT_FILE);
+    enum dtx_status status = dtx_opt_load_known(plan->ctx, o, plan->options, "options", DTX_OPT_FILE);
     set_int(o, "parallel.tp", row->mesh[DTX_AXIS_TP]);
     set_int(o, "parallel.pp", row->mesh[DTX_AXIS_PP]);
     set_int(o, "parallel.dp", row->mesh[DTX_AXIS_DP]);
@@ -200,9 +201,41 @@ enum dtx_status dtx_plan_search(struct dtx_plan *plan, bool all)
     return DTX_OK;
 }
 
+enum dtx_status dtx_plan_open(struct dtx_plan *plan, const struct dtx_opt *opt, int ranks, int per_node)
+{
+    struct dtx_ctx *ctx = plan->ctx;
+    struct dtx_host host;
+    enum dtx_dtype dtype = DTX_F32;
+    int sharing = per_node ? per_node : ranks ? ranks : INT32_MAX;
+    dtx_dtype_parse(dtx_opt_text(opt, "train.dtype"), &dtype);
+    dtx_host_read("", &host);
+    DTX_TRY(ctx, dtx_backend_open(ctx, "cpu", host.cores_allowed, dtx_isa_detect(), &plan->backend));
+    DTX_TRY(ctx, dtx_opt_dump(ctx, opt, &plan->options));
+    DTX_TRY(ctx, dtx_machine_find(ctx, dtx_opt_text(opt, "machine"), sharing, dtype, plan->backend, &plan->found));
+    plan->machine = &plan->found;
+    plan->length = dtx_opt_int(opt, "train.length");
+    plan->ranks = ranks ? ranks : (int)plan->found.devices_per_node;
+    plan->efficiency = dtx_opt_real(opt, "efficiency") > 0 ? dtx_opt_real(opt, "efficiency") : plan->found.efficiency;
+    return plan->backend->queues->create(plan->backend, &plan->queue);
+}
+
+enum dtx_status dtx_plan_check(const struct dtx_plan *plan)
+{
+    const struct dtx_plan_row *best = &plan->row[0];
+    if (best->verdict == DTX_PLAN_FITS)
+        return DTX_OK;
+    return dtx_fail(plan->ctx, DTX_E_CONFIG,
+                    "no mesh of %d ranks fits on %s; the closest: tp %d × pp %d × dp %d × cp %d: %s", plan->ranks,
+                    plan->machine->name, best->mesh[DTX_AXIS_TP], best->mesh[DTX_AXIS_PP], best->mesh[DTX_AXIS_DP],
+                    best->mesh[DTX_AXIS_CP], best->reason);
+}
+
 void dtx_plan_free(struct dtx_plan *plan)
 {
     dtx_mem_free(plan->row);
     dtx_mem_free(plan->options);
     dtx_opt_free(plan->held);
+    if (plan->queue)
+        plan->backend->queues->free(plan->queue);
+    dtx_backend_close(plan->backend);
 }

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# test: label=long timeout=150
+# test: label=cluster timeout=150
 # One rank fails or is killed under srun: every rank on both nodes is gone within seconds, one report names the rank, its
 # node and the cause. (ranks.comm_death: the same under mpirun.)
 set -uo pipefail

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# test: label=long timeout=120
+# test: label=cluster timeout=120
 # The cluster itself: two nodes with their own names, processes, /tmp and /dev/shm that share the test's folder; a node
 # that loses its power is taken out and comes back; two clusters at once do not meet; nothing is left when a script ends,
 # is terminated or killed.

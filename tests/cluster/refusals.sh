@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# test: label=long timeout=120
+# test: label=cluster timeout=120
 # What cannot work on a cluster is refused with the reason and the exit code, before a file is made: tasks that MPI does
 # not see, a mesh of another size, data that one node does not have, a folder in which another node's run is at work.
 set -uo pipefail

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# test: label=long timeout=180
+# test: label=cluster timeout=180
 # The same run under srun on two nodes and under mpirun on one: losses, norms, λ, held-out losses and the checkpoint's
 # arrays have the same bits, whichever ranks share a node, and each continues the other's checkpoint. The run folder is
 # complete, exit codes are srun's too.

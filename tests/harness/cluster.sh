@@ -63,6 +63,7 @@ cluster_start() {
     export SLURM_CONF=$slurm/slurm.conf
     # Neither Open MPI nor dtx can see that all nodes share this machine's cores.
     export OMPI_MCA_mpi_yield_when_idle=1 DTX_SHARED_CORES=true
+    export SLURM_PMIX_FENCE=ring # launch/slurm/README.md: without it a fence of PMIx waits for the own node's ranks only
     mkdir "$slurm"
     cluster_configure "$slurm"
     [ ! -e /etc/hosts ] || mount --bind "$slurm/hosts" /etc/hosts # in this mount namespace only

@@ -87,9 +87,9 @@ static void open_session(struct dtx_comm *world, const char *folder, const struc
     if (c->resume) {
         char from[LINE];
         snprintf(from, sizeof from, "%s/%s/checkpoints", folder, c->resume);
-        CHECK_OK(world, dtx_ckpt_find(s->ctx, world, from, "step-00000003", s->source, sizeof s->source));
+        CHECK_OK(world, dtx_ckpt_find(s->ctx, world, from, "step-00000003", &s->search, s->source, sizeof s->source));
         CHECK_OK(world, dtx_ckpt_load_meta(s->ctx, world, s->source, &s->meta));
-        CHECK_OK(world, dtx_state_load(s->engine, s->source, false));
+        CHECK_OK(world, dtx_state_load(s->engine, s->source, NULL, false));
         s->resumed = true;
     }
 }

@@ -1,0 +1,307 @@
+/* `dtx submit`: a batch script beside the run, with a mesh that fits, given to Slurm. */
+#include <errno.h>
+#include <limits.h>
+#include <spawn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "kernels/base/command.h"
+#include "launch/plan/plan.h"
+#include "launch/submit/script.h"
+#include "trainer/session.h"
+
+extern const struct dtx_command dtx_command_submit;
+extern char **environ;
+
+/* The command's own; everything else goes to dtx train. */
+static const struct dtx_opt_row own_options[] = {
+    {"nodes", DTX_OPT_INT, "1", "1..1000000", DTX_OPT_CALL, "nodes"},
+    {"gpus-per-node", DTX_OPT_INT, "0", "0..1024", DTX_OPT_CALL, "GPUs of a node, one rank each; 0: none"},
+    {"tasks-per-node", DTX_OPT_INT, "0", "0..4096", DTX_OPT_CALL, "ranks of a node; 0: one per GPU, or one"},
+    {"cpus-per-task", DTX_OPT_INT, "0", "0..4096", DTX_OPT_CALL,
+     "cores, so threads, of a rank; 0: the cluster's default"},
+    {"time", DTX_OPT_TEXT, "24:00:00", NULL, DTX_OPT_CALL,
+     "limit of one attempt, as sbatch takes it; the run goes on after it"},
+    {"partition", DTX_OPT_TEXT, "", NULL, DTX_OPT_CALL, "partition"},
+    {"account", DTX_OPT_TEXT, "", NULL, DTX_OPT_CALL, "account"},
+    {"array", DTX_OPT_TEXT, "", NULL, DTX_OPT_CALL, "1-4: as many runs, each in RUN/<number> with that train.seed"},
+    {"job-name", DTX_OPT_TEXT, "", NULL, DTX_OPT_CALL, "name of the job; default: the run folder's"},
+    {"sbatch", DTX_OPT_TEXT, "", NULL, DTX_OPT_CALL, "further options of sbatch: \"qos=long mem=0\""},
+    {"launcher", DTX_OPT_CHOICE, "srun", "srun|mpirun", DTX_OPT_CALL, "what starts the ranks in the job"},
+    {"machine", DTX_OPT_TEXT, "", NULL, DTX_OPT_CALL,
+     "for the planner: a100, h100, …, cpu or a YAML file; default: h100 or cpu"},
+    {"efficiency", DTX_OPT_REAL, "0", "0..1", DTX_OPT_CALL, "for the planner: share of the peak; 0: the machine's"},
+    {"dry-run", DTX_OPT_BOOL, "false", NULL, DTX_OPT_CALL, "print the script, write and submit nothing"},
+    {"help", DTX_OPT_BOOL, "false", NULL, DTX_OPT_CALL, "print this"},
+    {NULL, 0, NULL, NULL, 0, NULL},
+};
+static const struct dtx_opt_row passed_options[] = {
+    {"preset", DTX_OPT_TEXT, "", NULL, DTX_OPT_CALL, "a shipped configuration by name (bench-124m, …) or a path"},
+    {"init", DTX_OPT_TEXT, "", NULL, DTX_OPT_CALL, "checkpoint whose weights begin a new run"},
+    {NULL, 0, NULL, NULL, 0, NULL},
+};
+
+static const char usage[] =
+    "usage: dtx submit [CONFIG.yaml] [--preset NAME] --run.dir RUN [--nodes N] [--gpus-per-node G] [--time LIMIT] …\n\n"
+    "Writes RUN/train.sbatch, a script to read and edit that trains until the run is done, with the fastest mesh that\n"
+    "fits the nodes, and submits it. All other options are those of dtx train. Later attempts: sbatch "
+    "RUN/train.sbatch.\n\n";
+
+struct submission {
+    struct dtx_ctx *ctx;
+    struct dtx_plan plan;
+    struct dtx_opt *opt;
+    int argc;
+    char **argv;
+    int nodes, gpus, tasks; /* of a node */
+    char run[PATH_MAX], cwd[PATH_MAX], path[PATH_MAX + 16];
+    struct dtx_script script;
+};
+
+static enum dtx_status read_options(struct submission *s, bool everything, struct dtx_opt **out)
+{
+    const struct dtx_opt_row *const tables[] = {own_options, passed_options, dtx_train_options};
+    const char *word = NULL;
+    int n_words = 0;
+    struct dtx_opt *opt;
+    DTX_TRY(s->ctx, dtx_opt_create(s->ctx, tables, 3, &opt));
+    *out = opt; /* freed by the caller */
+    DTX_TRY(s->ctx, dtx_opt_load_args(s->ctx, opt, s->argc, s->argv, &word, 1, &n_words));
+    DTX_TRY(s->ctx, dtx_opt_load_env(s->ctx, opt, environ));
+    if (everything && n_words)
+        DTX_TRY(s->ctx, dtx_opt_load_file(s->ctx, opt, word, DTX_OPT_FILE));
+    if (everything)
+        DTX_TRY(s->ctx, dtx_session_load_preset(s->ctx, opt));
+    if (*dtx_opt_text(opt, "machine") == '\0')
+        dtx_opt_set(opt, "machine", dtx_opt_int(opt, "gpus-per-node") ? "h100" : "cpu", DTX_OPT_DEFAULT, "submit");
+    return DTX_OK;
+}
+
+static const struct dtx_opt_row *own_row(const char *word)
+{
+    size_t length = strcspn(word, "=");
+    for (const struct dtx_opt_row *row = own_options; strncmp(word, "--", 2) == 0 && row->key; row++)
+        if (strlen(row->key) + 2 == length && strncmp(row->key, word + 2, length - 2) == 0)
+            return row;
+    return NULL;
+}
+
+/* The words of the command line that dtx train gets: all but the command's own and run.dir, which the script states. */
+static void pass_on(struct submission *s)
+{
+    dtx_script_set(&s->script, "options=(");
+    for (int i = 0; i < s->argc; i++) {
+        const struct dtx_opt_row *row = own_row(s->argv[i]);
+        bool run = strncmp(s->argv[i], "--run.dir", 9) == 0;
+        if (!row && !run)
+            dtx_script_word(&s->script, s->argv[i]);
+        else if (!strchr(s->argv[i], '=') && !(row && row->type == DTX_OPT_BOOL))
+            i++;
+    }
+    dtx_script_close_list(&s->script);
+}
+
+static void pass_mesh(struct submission *s)
+{
+    const struct dtx_plan_row *best = &s->plan.row[0];
+    static const char *const keys[DTX_AXES] = {
+        [DTX_AXIS_TP] = "tp", [DTX_AXIS_DP] = "dp", [DTX_AXIS_PP] = "pp", [DTX_AXIS_CP] = "cp"};
+    char word[64];
+    dtx_script_set(&s->script, "mesh=(");
+    for (int axis = 0; axis < DTX_AXES; axis++) {
+        snprintf(word, sizeof word, "--parallel.%s=%d", keys[axis], best->mesh[axis]);
+        dtx_script_word(&s->script, word);
+    }
+    if (best->mesh[DTX_AXIS_PP] > 1) {
+        snprintf(word, sizeof word, "--parallel.schedule=%s", best->schedule);
+        dtx_script_word(&s->script, word);
+        snprintf(word, sizeof word, "--parallel.chunks=%d", best->chunks);
+        dtx_script_word(&s->script, word);
+    }
+    if (best->mesh[DTX_AXIS_TP] > 1)
+        dtx_script_word(&s->script, best->sequence ? "--parallel.sequence=true" : "--parallel.sequence=false");
+    if (best->mesh[DTX_AXIS_CP] > 1)
+        dtx_script_word(&s->script, best->ring ? "--parallel.cp_exchange=ring" : "--parallel.cp_exchange=gather");
+    snprintf(word, sizeof word, "--parallel.zero=%d", best->zero);
+    dtx_script_word(&s->script, word);
+    snprintf(word, sizeof word, "--train.recompute=%s", best->recompute);
+    dtx_script_word(&s->script, word);
+    dtx_script_close_list(&s->script);
+}
+
+static void set_word(struct submission *s, const char *line, const char *value)
+{
+    dtx_script_set(&s->script, "%s", line);
+    dtx_script_word(&s->script, value);
+}
+
+/* Seconds of a limit as Slurm writes them: minutes, minutes:seconds, hours:minutes:seconds,
+ * days-hours[:minutes[:seconds]]; 0 for other texts. */
+static double limit_seconds(const char *text)
+{
+    double part[3] = {0}, days = 0;
+    int n, used = 0;
+    if (sscanf(text, "%lf-%n", &days, &used) != 1 || !used)
+        days = used = 0;
+    n = sscanf(text + used, "%lf:%lf:%lf", &part[0], &part[1], &part[2]);
+    if (used || n == 3)
+        return ((days * 24 + part[0]) * 60 + part[1]) * 60 + part[2];
+    return n < 1 ? 0 : part[0] * 60 + part[1];
+}
+
+static void fill_script(struct submission *s)
+{
+    struct dtx_script *script = &s->script;
+    const char *name = dtx_opt_text(s->opt, "job-name"), *slash = strrchr(s->run, '/');
+    char dtx[PATH_MAX] = "dtx", further[1024], *rest = further;
+    ssize_t length = readlink("/proc/self/exe", dtx, sizeof dtx - 1);
+    if (length > 0)
+        dtx[length] = '\0';
+    /* sbatch reads its lines' values as they are, a blank in a path as \ and blank. */
+    dtx_script_set(script, "#SBATCH --job-name=%s", *name ? name : slash + 1);
+    dtx_script_set(script, "#SBATCH --nodes=%d", s->nodes);
+    dtx_script_set(script, "#SBATCH --ntasks-per-node=%d", s->tasks);
+    dtx_script_set(script, "#SBATCH --time=%s", dtx_opt_text(s->opt, "time"));
+    double limit = limit_seconds(dtx_opt_text(s->opt, "time"));
+    if (limit > 0 && limit < 600) /* Slurm may warn a minute early; dtx stops by itself anyway */
+        dtx_script_set(script, "#SBATCH --signal=");
+    dtx_script_set(script, "#SBATCH --output=%s/logs/slurm-%%j.log", s->run);
+    dtx_script_set(script, "#SBATCH --chdir=%s", s->cwd);
+    if (s->gpus)
+        dtx_script_set(script, "#SBATCH --gpus-per-node=%d", s->gpus);
+    if (dtx_opt_int(s->opt, "cpus-per-task"))
+        dtx_script_set(script, "#SBATCH --cpus-per-task=%lld", (long long)dtx_opt_int(s->opt, "cpus-per-task"));
+    static const char *const texts[] = {"partition", "account", "array"};
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
+        if (*dtx_opt_text(s->opt, texts[i]))
+            dtx_script_set(script, "#SBATCH --%s=%s", texts[i], dtx_opt_text(s->opt, texts[i]));
+    snprintf(further, sizeof further, "%s", dtx_opt_text(s->opt, "sbatch"));
+    for (char *word; (word = strsep(&rest, " "));)
+        if (*word)
+            dtx_script_set(script, "#SBATCH %s%s", strncmp(word, "--", 2) == 0 ? "" : "--", word);
+    set_word(s, "dtx=", dtx);
+    set_word(s, "run=", s->run);
+    pass_on(s);
+    pass_mesh(s);
+    dtx_script_set(script, "launcher=%s", dtx_opt_text(s->opt, "launcher"));
+}
+
+/* RUN and RUN/logs, where Slurm writes before the script begins. */
+static enum dtx_status make_folders(struct submission *s)
+{
+    char path[PATH_MAX + 16];
+    snprintf(path, sizeof path, "%s/logs", s->run);
+    for (char *p = path + 1;; p++) {
+        if (*p != '/' && *p)
+            continue;
+        char end = *p;
+        *p = '\0';
+        if (mkdir(path, 0777) != 0 && errno != EEXIST)
+            return dtx_fail(s->ctx, dtx_status_of_path(errno), "run.dir: cannot make %s: %s", path, strerror(errno));
+        if (!end)
+            return DTX_OK;
+        *p = end;
+    }
+}
+
+/* Never over a script that is there: it may have been edited. */
+static enum dtx_status write_script(struct submission *s)
+{
+    DTX_TRY(s->ctx, make_folders(s));
+    FILE *file = fopen(s->path, "wx");
+    if (!file && errno == EEXIST)
+        return dtx_fail(s->ctx, DTX_E_CONFIG,
+                        "%s is there: continue that run with `sbatch %s` (edit it as you like), remove it, or choose "
+                        "another run.dir",
+                        s->path, s->path);
+    if (!file)
+        return dtx_fail(s->ctx, dtx_status_of_path(errno), "cannot write %s: %s", s->path, strerror(errno));
+    enum dtx_status status = dtx_script_write(&s->script, file);
+    if (fclose(file) != 0 && status == DTX_OK)
+        status = dtx_fail(s->ctx, DTX_E_IO, "cannot write %s: %s", s->path, strerror(errno));
+    if (status != DTX_OK)
+        unlink(s->path);
+    return status;
+}
+
+static enum dtx_status run_sbatch(struct submission *s)
+{
+    char *command[] = {"sbatch", s->path, NULL};
+    pid_t child;
+    int code = posix_spawnp(&child, "sbatch", NULL, NULL, command, environ);
+    if (code != 0)
+        return dtx_fail(s->ctx, DTX_E_CONFIG, "cannot start sbatch: %s. The script is written: %s", strerror(code),
+                        s->path);
+    if (waitpid(child, &code, 0) != child || !WIFEXITED(code) || WEXITSTATUS(code) != 0)
+        return dtx_fail(s->ctx, DTX_E_CONFIG, "sbatch refuses %s: edit it and give it to sbatch again", s->path);
+    return DTX_OK;
+}
+
+static enum dtx_status set_run(struct submission *s)
+{
+    const char *run = dtx_opt_text(s->opt, "run.dir");
+    if (!getcwd(s->cwd, sizeof s->cwd))
+        return dtx_fail(s->ctx, DTX_E_IO, "cannot read the working directory: %s", strerror(errno));
+    if (snprintf(s->run, sizeof s->run, "%s%s%s", *run == '/' ? "" : s->cwd, *run == '/' ? "" : "/", run) >=
+        (int)sizeof s->run - 64)
+        return dtx_fail(s->ctx, DTX_E_CONFIG, "run.dir: %s is too long", run);
+    for (size_t end = strlen(s->run); end > 1 && s->run[end - 1] == '/'; end--)
+        s->run[end - 1] = '\0';
+    snprintf(s->path, sizeof s->path, "%s/train.sbatch", s->run);
+    if (strpbrk(s->run, " \t\n\\%"))
+        return dtx_fail(s->ctx, DTX_E_CONFIG, "run.dir: sbatch does not take blanks, \\ and %% in %s", s->run);
+    return DTX_OK;
+}
+
+static enum dtx_status submit(struct submission *s)
+{
+    DTX_TRY(s->ctx, read_options(s, false, &s->plan.held));
+    if (dtx_opt_bool(s->plan.held, "help")) {
+        printf("%s", usage);
+        dtx_opt_help(s->plan.held, stdout);
+        return DTX_OK;
+    }
+    DTX_TRY(s->ctx, read_options(s, true, &s->opt));
+    if (*dtx_opt_text(s->opt, "checkpoint.dir"))
+        dtx_opt_fault(s->opt, "checkpoint.dir: the script keeps them in RUN/checkpoints; edit it to change that");
+    DTX_TRY(s->ctx, dtx_opt_check(s->ctx, s->opt));
+    DTX_TRY(s->ctx, set_run(s));
+    s->nodes = (int)dtx_opt_int(s->opt, "nodes");
+    s->gpus = (int)dtx_opt_int(s->opt, "gpus-per-node");
+    s->tasks = (int)dtx_opt_int(s->opt, "tasks-per-node");
+    if (s->tasks == 0)
+        s->tasks = s->gpus ? s->gpus : 1;
+    DTX_TRY(s->ctx, dtx_plan_open(&s->plan, s->opt, s->nodes * s->tasks, s->tasks));
+    DTX_TRY(s->ctx, dtx_plan_search(&s->plan, false));
+    DTX_TRY(s->ctx, dtx_plan_check(&s->plan));
+    fill_script(s);
+    if (dtx_opt_bool(s->opt, "dry-run"))
+        return dtx_script_write(&s->script, stdout);
+    DTX_TRY(s->ctx, write_script(s));
+    dtx_log(s->ctx, DTX_LOG_INFO, "wrote %s", s->path);
+    return run_sbatch(s);
+}
+
+static enum dtx_status run(struct dtx_ctx *ctx, int argc, char **argv)
+{
+    static const struct submission empty;
+    struct submission *s = malloc(sizeof *s);
+    if (!s)
+        return dtx_fail(ctx, DTX_E_MEMORY, "submit: no memory");
+    *s = empty;
+    s->ctx = s->plan.ctx = s->script.ctx = ctx;
+    s->argc = argc;
+    s->argv = argv;
+    enum dtx_status status = submit(s);
+    dtx_plan_free(&s->plan);
+    dtx_opt_free(s->opt);
+    free(s);
+    return status;
+}
+
+const struct dtx_command dtx_command_submit = {"submit",
+                                               "write a run's batch script with a mesh that fits, and submit it", run};
