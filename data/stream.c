@@ -251,6 +251,42 @@ const struct dtx_data_ledger *dtx_stream_start(const struct dtx_stream *s)
     return &s->ledger;
 }
 
+/* "epoch 2, 31.4 % of its 1,000 samples through, the rest of it is being served" */
+static void log_source(const struct dtx_ctx *ctx, const struct dtx_stream *s, int source)
+{
+    const struct dtx_course_record *c = &s->ledger.courses[source];
+    int first = s->list.first[source], files = s->list.first[source + 1] - first;
+    int64_t tokens = 0, n = dtx_course_samples(s->courses[source]);
+    double share = ldexp((double)(s->blend.edge[source + 1] - s->blend.edge[source]), -62);
+    for (int f = first; f < first + files; f++)
+        tokens += s->parts[f].tokens;
+    dtx_log(ctx, DTX_LOG_INFO,
+            "data: %.3g %% of the samples from %s%s: %lld tokens, epoch %lld, %.1f %% of its %lld samples "
+            "through%s",
+            100 * share, s->list.paths[first], files > 1 ? " …" : "", (long long)tokens, (long long)c->epoch,
+            100.0 * (double)c->done / (double)n, (long long)n,
+            c->rest           ? ", what they left is being served"
+            : c->n_layers > 0 ? ", beside what earlier lengths or lists took"
+                              : "");
+}
+
+void dtx_stream_log(const struct dtx_ctx *ctx, const struct dtx_stream *s)
+{
+    enum { SHOWN = 8 };
+    int kept = 0;
+    for (int i = 0; i < s->list.n && i < SHOWN; i++)
+        log_source(ctx, s, i);
+    if (s->list.n > SHOWN)
+        dtx_log(ctx, DTX_LOG_INFO, "data: … %d sources in all", s->list.n);
+    for (int i = s->list.n; i < s->ledger.n_courses; i++)
+        kept += s->ledger.courses[i].files.n;
+    if (kept > 0)
+        dtx_log(ctx, DTX_LOG_INFO, "data: %d file%s of the run %s not in use now; the ledger keeps what was read of %s",
+                kept, kept == 1 ? "" : "s", kept == 1 ? "is" : "are", kept == 1 ? "it" : "them");
+    dtx_log(ctx, DTX_LOG_INFO, "data: %lld tokens of file ends are in no sample of %lld", (long long)s->tail,
+            (long long)s->config.length);
+}
+
 enum dtx_status dtx_walk_open(struct dtx_ctx *ctx, const struct dtx_stream *s, struct dtx_walk **out)
 {
     void *p;

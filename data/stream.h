@@ -48,6 +48,9 @@ int64_t dtx_stream_length(const struct dtx_stream *s);
 int64_t dtx_stream_first(const struct dtx_stream *s);                       /* the sample at which the run stands */
 const struct dtx_data_ledger *dtx_stream_start(const struct dtx_stream *s); /* the ledger at that sample */
 
+/* Tells what there is, source by source, and where each stands. */
+void dtx_stream_log(const struct dtx_ctx *ctx, const struct dtx_stream *s);
+
 /* A walk belongs to one reader at a time. */
 enum dtx_status dtx_walk_open(struct dtx_ctx *ctx, const struct dtx_stream *s, struct dtx_walk **out);
 void dtx_walk_close(struct dtx_walk *walk); /* accepts NULL */

@@ -213,6 +213,7 @@ static void describe(const struct loop *l)
     dtx_log(l->ctx, DTX_LOG_INFO,
             "%lld sequences of %lld tokens a step, as %d micro-batches of %lld on each data rank; %s training tokens",
             (long long)b->global_batch, (long long)b->length, b->micro_batches, (long long)b->micro_batch, tokens);
+    dtx_stream_log(l->ctx, l->stream);
     describe_memory(l);
     if (l->peak > 0)
         dtx_log(l->ctx, DTX_LOG_INFO, "measured peak of all ranks: %sFLOP/s", peak);
