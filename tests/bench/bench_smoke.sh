@@ -135,7 +135,7 @@ refused "add --threads 1" attention --threads 2 --clock cpu
 "$DTX" bench attention --length 16 --json absent/figures.json >table.txt 2>err.txt
 [ $? -eq 1 ] || fault "an absent folder must fail with 1"
 grep -q "absent/figures.json.*No such file" err.txt || fault "the message does not name the file"
-for bench in step kernels attention comm checkpoint tokenizer; do
+for bench in step kernels attention comm checkpoint stream tokenizer; do
     "$DTX" bench $bench --help >table.txt 2>err.txt || fault "$bench --help"
     grep -q -- '--json TEXT' table.txt || fault "$bench --help lists no --json"
 done
