@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# test: label=train timeout=240
+# test: label=train timeout=480
 # Length, batch, blend, files and ranks change on resume: the ledger says where each source stands, and a run that was
 # changed and stopped again is the changed run bit for bit, packed rows included. Stages are these changes within a run.
 set -uo pipefail

@@ -1,10 +1,10 @@
-/* test: label=unit timeout=120 */
+/* test: label=unit timeout=240 */
 #include "data/stream.h"
 #include "kernels/base/mem.h"
 #include "tests/ref/stream_model.h"
 #include "tests/unit/data_support.h"
 
-enum { VOCAB = 2000, SCENARIOS = 1200 };
+enum { VOCAB = 2000, SCENARIOS = 500 };
 
 /* `DTX_SCENARIO=17 test_unit_data_course` runs scenario 17 alone, DTX_SCENARIOS=100000 as many. */
 
