@@ -17,9 +17,10 @@ finish() {
     exit $((failures > 0))
 }
 
-# data.bin, data.idx and tok.json of 320 ids, made of sources: a document a line.
+# make_data [TEXT…]: data.bin, data.idx and tok.json of 320 ids, made of sources or of TEXT: a document a line.
 make_data() {
-    cat "$DTX_SOURCE"/data/[a-e]*.c >text
+    [ $# -gt 0 ] || set -- "$DTX_SOURCE"/data/[a-e]*.c
+    cat "$@" >text
     "$DTX" tokenizer train --vocab 320 --out tok.json text >log 2>&1 &&
         "$DTX" tokenize --tokenizer tok.json --out data --split line text >log 2>&1 || complain "no data: $(cat log)"
 }

@@ -4,10 +4,10 @@
 # close to the training loss; for both kinds of attention, in fp32 and bf16.
 set -uo pipefail
 . "$DTX_SOURCE/tests/harness/train.sh"
-make_data
+make_data /usr/include/{pcre2,cmocka,jansson,yaml}.h # which the build needs and nobody here edits
 entropy=$("$DTX" data entropy --heldout 0.1 data 2>&1 | sed -nE 's/.*entropy ([0-9.]+) nats.*/\1/p' | tail -n 1)
 learn() {
-    train 1 "$1" --train.steps 150 --lr.peak 1e-2 --data.heldout 0.1 --eval.every 0 "${@:2}"
+    train 1 "$1" --train.steps 300 --lr.peak 1e-2 --data.heldout 0.1 --eval.every 0 "${@:2}"
     local heldout loss
     heldout=$(field heldout_loss "$1" | tail -n 1)
     loss=$(field loss "$1" | tail -n 20 | awk '{ sum += $1 } END { print sum / NR }')
