@@ -53,21 +53,6 @@ struct request {
     int n;
 };
 
-/* The newest complete checkpoint of a folder of them, or the path itself. */
-static enum dtx_status pick(struct dtx_ctx *ctx, const char *path, char out[DTX_DISK_PATH])
-{
-    struct dtx_ckpt_place *places;
-    int n;
-    DTX_TRY(ctx, dtx_ckpt_list(ctx, path, &places, &n));
-    enum dtx_status status = DTX_OK;
-    if (n > 0)
-        status = dtx_disk_join(ctx, path, places[0].name, out);
-    else if (snprintf(out, DTX_DISK_PATH, "%s", path) >= DTX_DISK_PATH)
-        status = dtx_fail(ctx, DTX_E_CONFIG, "path too long: %.200s…", path);
-    dtx_mem_free(places);
-    return status;
-}
-
 static void print_place(struct dtx_ctx *ctx, const char *dir, const struct dtx_ckpt_place *place)
 {
     char path[DTX_DISK_PATH], heldout[32] = "-", mesh[64];
@@ -134,7 +119,7 @@ static enum dtx_status show(struct dtx_ctx *ctx, const struct request *request)
 {
     char path[DTX_DISK_PATH];
     struct dtx_ckpt_index index;
-    DTX_TRY(ctx, pick(ctx, request->words[1], path));
+    DTX_TRY(ctx, dtx_ckpt_pick(ctx, request->words[1], path));
     DTX_TRY(ctx, dtx_ckpt_index_read(ctx, path, &index));
     const struct dtx_ckpt_meta *m = &index.meta;
     printf("checkpoint    %s\nformat        %d\nprogram       %s\nstep          %lld\ntokens        %lld\n"
@@ -203,8 +188,8 @@ static enum dtx_status diff(struct dtx_ctx *ctx, const struct request *request)
 {
     char a[DTX_DISK_PATH], b[DTX_DISK_PATH];
     bool equal;
-    DTX_TRY(ctx, pick(ctx, request->words[1], a));
-    DTX_TRY(ctx, pick(ctx, request->words[2], b));
+    DTX_TRY(ctx, dtx_ckpt_pick(ctx, request->words[1], a));
+    DTX_TRY(ctx, dtx_ckpt_pick(ctx, request->words[2], b));
     DTX_TRY(ctx, dtx_ckpt_diff(ctx, a, b, dtx_opt_real(request->opt, "limit"), &equal));
     return equal ? DTX_OK : DTX_E_RANGE; /* said already; exit code 1, as of diff */
 }
@@ -227,7 +212,7 @@ static enum dtx_status export_one(struct dtx_ctx *ctx, const struct request *req
                                   .tokenizer = dtx_opt_text(request->opt, "tokenizer"),
                                   .end_token = dtx_opt_text(request->opt, "end_token")};
     DTX_TRY(ctx, pick_format(ctx, request, &format));
-    DTX_TRY(ctx, pick(ctx, request->words[1], path));
+    DTX_TRY(ctx, dtx_ckpt_pick(ctx, request->words[1], path));
     job.as_trained = !dtx_dtype_parse(dtx_opt_text(request->opt, "dtype"), &job.dtype);
     return dtx_ckpt_export(ctx, format, &job, dtx_opt_text(request->opt, "out"), dtx_opt_bool(request->opt, "force"));
 }
@@ -250,7 +235,7 @@ static enum dtx_status average(struct dtx_ctx *ctx, const struct request *reques
     enum dtx_status status = DTX_OK;
     for (int i = 0; status == DTX_OK && i < n; i++) {
         paths[i] = text + (size_t)i * DTX_DISK_PATH;
-        status = pick(ctx, request->words[1 + i], text + (size_t)i * DTX_DISK_PATH);
+        status = dtx_ckpt_pick(ctx, request->words[1 + i], text + (size_t)i * DTX_DISK_PATH);
     }
     if (status == DTX_OK)
         status =

@@ -120,6 +120,20 @@ enum dtx_status dtx_ckpt_list(struct dtx_ctx *ctx, const char *dir, struct dtx_c
     return DTX_OK;
 }
 
+enum dtx_status dtx_ckpt_pick(struct dtx_ctx *ctx, const char *path, char out[DTX_DISK_PATH])
+{
+    struct dtx_ckpt_place *places;
+    int n;
+    DTX_TRY(ctx, dtx_ckpt_list(ctx, path, &places, &n));
+    enum dtx_status status = DTX_OK;
+    if (n > 0)
+        status = dtx_disk_join(ctx, path, places[0].name, out);
+    else if (snprintf(out, DTX_DISK_PATH, "%s", path) >= DTX_DISK_PATH)
+        status = dtx_fail(ctx, DTX_E_CONFIG, "path too long: %.200s…", path);
+    dtx_mem_free(places);
+    return status;
+}
+
 int64_t dtx_ckpt_next_sequence(const struct dtx_ckpt_place *places, int n)
 {
     int64_t next = 1, gap = 0;

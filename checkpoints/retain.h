@@ -28,6 +28,8 @@ enum dtx_status dtx_ckpt_each_entry(struct dtx_ctx *ctx, const char *dir,
 /* All checkpoints of a folder, complete ones first, newest (greatest sequence) first; then incomplete ones by step,
  * from the highest. A folder that is being replaced counts where its successor is not there. Free with dtx_mem_free. */
 enum dtx_status dtx_ckpt_list(struct dtx_ctx *ctx, const char *dir, struct dtx_ckpt_place **out, int *n);
+/* The newest complete checkpoint of a folder of them, or the path itself. */
+enum dtx_status dtx_ckpt_pick(struct dtx_ctx *ctx, const char *path, char out[DTX_DISK_PATH]);
 /* Greater than that of every checkpoint; by a million saves when one cannot be read just now but may be later. */
 int64_t dtx_ckpt_next_sequence(const struct dtx_ckpt_place *places, int n);
 /* Puts back what a killed save left half replaced; removes what it left half written or half removed. */

@@ -15,17 +15,6 @@ static const char usage[] =
     "a\n"
     "folder of checkpoints, which stands for its newest complete one. --text: as it stands in the checkpoint.\n";
 
-/* The newest complete checkpoint of a folder of them, or the path itself. */
-static enum dtx_status pick(struct dtx_ctx *ctx, const char *path, char out[DTX_DISK_PATH])
-{
-    struct dtx_ckpt_place *places;
-    int n, bytes;
-    DTX_TRY(ctx, dtx_ckpt_list(ctx, path, &places, &n));
-    bytes = snprintf(out, DTX_DISK_PATH, "%s%s%s", path, n > 0 ? "/" : "", n > 0 ? places[0].name : "");
-    dtx_mem_free(places);
-    return bytes < DTX_DISK_PATH ? DTX_OK : dtx_fail(ctx, DTX_E_CONFIG, "path too long: %.200s…", path);
-}
-
 static enum dtx_status print(struct dtx_ctx *ctx, const char *path, const struct dtx_ckpt_meta *meta, bool text)
 {
     struct dtx_data_ledger ledger;
@@ -56,7 +45,7 @@ static enum dtx_status run(struct dtx_ctx *ctx, int argc, char **argv)
     }
     if (argc != 1 + text)
         return dtx_fail(ctx, DTX_E_CONFIG, "dtx data ledger takes one checkpoint\n%s", usage);
-    DTX_TRY(ctx, pick(ctx, argv[argc - 1], path));
+    DTX_TRY(ctx, dtx_ckpt_pick(ctx, argv[argc - 1], path));
     DTX_TRY(ctx, dtx_ckpt_index_read(ctx, path, &index));
     enum dtx_status status = print(ctx, path, &index.meta, text);
     dtx_ckpt_index_free(&index);
