@@ -4,10 +4,10 @@
 #include <string.h>
 
 #include "checkpoints/convert.h"
+#include "checkpoints/diff.h"
 #include "checkpoints/disk.h"
 #include "checkpoints/index.h"
 #include "checkpoints/retain.h"
-#include "checkpoints/shard_file.h"
 #include "kernels/base/command.h"
 #include "kernels/base/mem.h"
 #include "kernels/base/opt.h"
@@ -24,7 +24,7 @@ static const char usage[] =
     "ls lists the checkpoints of a folder, newest first. show prints a checkpoint's scalars, its options, arrays and\n"
     "shards. verify reads every byte and compares every checksum; of a folder of checkpoints, in all of them. diff\n"
     "compares whole arrays, however either side was cut. PATH, A and B: a checkpoint (step-00001000), or a folder of\n"
-    "checkpoints, which stands for its newest complete one. Exit code: 0 good or equal, 1 damaged or different.\n"
+    "checkpoints, which stands for its newest complete one. Exit code: 0 good or equal, 1 different, 78 damaged.\n"
     "\n"
     "export writes a Hugging Face folder: DiffLlama, or Llama for softmax attention. import reads one of either as a\n"
     "checkpoint of weights alone; average makes one of the mean of several. Both write a folder of checkpoints; begin "
@@ -145,6 +145,8 @@ static enum dtx_status show(struct dtx_ctx *ctx, const struct request *request)
         printf("best loss     none yet\n");
     else
         printf("best loss     %.6f\n", m->best_heldout);
+    if (!isnan(m->heldout))
+        printf("loss          %.6f\n", m->heldout);
     if (m->origin[0])
         printf("weights alone %s\n", m->origin);
     printf("\noptions\n%s", m->config);
@@ -157,17 +159,6 @@ static enum dtx_status show(struct dtx_ctx *ctx, const struct request *request)
     return DTX_OK;
 }
 
-static enum dtx_status verify_shards(struct dtx_ctx *ctx, const char *path, const struct dtx_ckpt_index *index)
-{
-    struct dtx_meter meter;
-    enum dtx_status status = DTX_OK;
-    dtx_meter_start(&meter, stderr, "verify", dtx_ckpt_index_bytes(index));
-    for (int shard = 0; status == DTX_OK && shard < index->manifest.n_files - 1; shard++)
-        status = dtx_ckpt_shard_verify(ctx, path, index, shard, &meter);
-    dtx_meter_clear(&meter);
-    return status;
-}
-
 /* One checkpoint; a fault is printed and counted. */
 static void verify_one(struct dtx_ctx *ctx, const char *path, int *damaged)
 {
@@ -176,7 +167,10 @@ static void verify_one(struct dtx_ctx *ctx, const char *path, int *damaged)
     dtx_ctx_init_child(&probe, ctx);
     enum dtx_status status = dtx_ckpt_index_read(&probe, path, &index);
     if (status == DTX_OK) {
-        status = verify_shards(&probe, path, &index);
+        struct dtx_meter meter;
+        dtx_meter_start(&meter, stderr, "verify", dtx_ckpt_index_bytes(&index));
+        status = dtx_ckpt_index_verify(&probe, path, &index, &meter);
+        dtx_meter_clear(&meter);
         if (status == DTX_OK)
             printf("%s: good: %lld boxes in %d shards\n", path, (long long)index.n, index.manifest.n_files - 1);
         dtx_ckpt_index_free(&index);
@@ -205,141 +199,14 @@ static enum dtx_status verify(struct dtx_ctx *ctx, const struct request *request
     return damaged ? DTX_E_FORMAT : DTX_OK; /* said already */
 }
 
-static double number_at(const void *data, enum dtx_dtype dtype, int64_t i)
-{
-    switch (dtype) {
-    case DTX_F64:
-        return ((const double *)data)[i];
-    case DTX_F32:
-        return (double)((const float *)data)[i];
-    case DTX_BF16:
-        return (double)dtx_bf16_to_f32(((const uint16_t *)data)[i]);
-    case DTX_I32:
-        return (double)((const int32_t *)data)[i];
-    case DTX_I64:
-        return (double)((const int64_t *)data)[i];
-    case DTX_U8:
-        return (double)((const uint8_t *)data)[i];
-    }
-    return 0;
-}
-
-/* A whole array; free item->data. */
-static enum dtx_status load_whole(struct dtx_ctx *ctx, const char *folder, const struct dtx_ckpt_index *index,
-                                  const struct dtx_ckpt_entry *e, struct dtx_ckpt_item *item, int64_t *count)
-{
-    memset(item, 0, sizeof *item);
-    memcpy(item->name, e->name, sizeof item->name);
-    dtx_dtype_parse(e->dtype, &item->dtype);
-    item->ndim = e->ndim;
-    item->n_boxes = 1;
-    *count = 1;
-    for (int d = 0; d < e->ndim; d++) {
-        item->whole[d] = item->local[d] = item->boxes[0].extent[d] = e->whole[d];
-        *count *= e->whole[d];
-    }
-    DTX_TRY(ctx, dtx_mem_alloc(ctx, *count, dtx_dtype_bytes(item->dtype), &item->data));
-    enum dtx_status status = dtx_ckpt_index_load(ctx, folder, index, item, 1);
-    if (status != DTX_OK)
-        dtx_mem_free(item->data);
-    return status;
-}
-
-struct side {
-    char path[DTX_DISK_PATH];
-    struct dtx_ckpt_index index;
-};
-
-struct comparison {
-    struct side a, b;
-    double limit;
-    struct dtx_meter meter;
-    int64_t arrays, different;
-};
-
-/* Two arrays of one shape and dtype. NaN equals NaN of the same bits only. */
-static bool values_equal(const struct dtx_ckpt_item *a, const struct dtx_ckpt_item *b, int64_t n, double limit)
-{
-    size_t size = dtx_dtype_bytes(a->dtype);
-    int64_t different = 0;
-    double greatest = 0, scale = 0;
-    for (int64_t i = 0; i < n; i++) {
-        double x = number_at(a->data, a->dtype, i), y = number_at(b->data, b->dtype, i), gap = fabs(x - y);
-        scale = fabs(x) > scale ? fabs(x) : scale;
-        if (memcmp((char *)a->data + (size_t)i * size, (char *)b->data + (size_t)i * size, size) == 0 || gap <= limit)
-            continue;
-        different++;
-        greatest = isnan(gap) || gap > greatest ? gap : greatest;
-    }
-    if (different)
-        printf("%-52s %lld of %lld elements differ, by at most %.6g (%.3g of the greatest)\n", a->name,
-               (long long)different, (long long)n, greatest, scale > 0 ? greatest / scale : INFINITY);
-    return different == 0;
-}
-
-/* The array at entries[i] of a and entries[j] of b. */
-static enum dtx_status compare_arrays(struct dtx_ctx *ctx, struct comparison *c, int64_t i, int64_t j, bool *equal)
-{
-    const struct dtx_ckpt_entry *x = &c->a.index.entries[i], *y = &c->b.index.entries[j];
-    struct dtx_ckpt_item left, right;
-    int64_t n, m;
-    *equal = false;
-    if (x->ndim != y->ndim || memcmp(x->whole, y->whole, sizeof x->whole) != 0 || strcmp(x->dtype, y->dtype) != 0) {
-        dtx_meter_clear(&c->meter);
-        printf("%-52s has another shape or dtype\n", x->name);
-        return DTX_OK;
-    }
-    DTX_TRY(ctx, load_whole(ctx, c->a.path, &c->a.index, x, &left, &n));
-    enum dtx_status status = load_whole(ctx, c->b.path, &c->b.index, y, &right, &m);
-    if (status == DTX_OK) {
-        dtx_meter_add(&c->meter, 2 * n * (int64_t)dtx_dtype_bytes(left.dtype));
-        dtx_meter_clear(&c->meter);
-        *equal = values_equal(&left, &right, n, c->limit);
-        dtx_mem_free(right.data);
-    }
-    dtx_mem_free(left.data);
-    return status;
-}
-
-/* Walks both sorted tables side by side. */
-static enum dtx_status compare(struct dtx_ctx *ctx, struct comparison *c)
-{
-    const struct dtx_ckpt_index *a = &c->a.index, *b = &c->b.index;
-    int64_t i = 0, j = 0;
-    dtx_meter_start(&c->meter, stderr, "diff", dtx_ckpt_index_bytes(a) + dtx_ckpt_index_bytes(b));
-    while (i < a->n || j < b->n) {
-        const struct dtx_ckpt_entry *x = &a->entries[i], *y = &b->entries[j];
-        int order = i == a->n ? 1 : j == b->n ? -1 : strcmp(x->name, y->name);
-        bool equal = false;
-        if (order < 0)
-            printf("%-52s is in the first only\n", x->name);
-        else if (order > 0)
-            printf("%-52s is in the second only\n", y->name);
-        else
-            DTX_TRY(ctx, compare_arrays(ctx, c, i, j, &equal));
-        c->arrays++;
-        c->different += !equal;
-        i += order <= 0 ? dtx_ckpt_run(a->entries, a->n, i) : 0;
-        j += order >= 0 ? dtx_ckpt_run(b->entries, b->n, j) : 0;
-    }
-    return DTX_OK;
-}
-
 static enum dtx_status diff(struct dtx_ctx *ctx, const struct request *request)
 {
-    struct comparison c = {.limit = dtx_opt_real(request->opt, "limit")};
-    DTX_TRY(ctx, pick(ctx, request->words[1], c.a.path));
-    DTX_TRY(ctx, pick(ctx, request->words[2], c.b.path));
-    DTX_TRY(ctx, dtx_ckpt_index_read(ctx, c.a.path, &c.a.index));
-    enum dtx_status status = dtx_ckpt_index_read(ctx, c.b.path, &c.b.index);
-    if (status == DTX_OK) {
-        status = compare(ctx, &c);
-        dtx_ckpt_index_free(&c.b.index);
-    }
-    dtx_ckpt_index_free(&c.a.index);
-    DTX_TRY(ctx, status);
-    printf("%lld arrays, %lld different\n", (long long)c.arrays, (long long)c.different);
-    return c.different ? DTX_E_RANGE : DTX_OK; /* said already; exit code 1, as of diff */
+    char a[DTX_DISK_PATH], b[DTX_DISK_PATH];
+    bool equal;
+    DTX_TRY(ctx, pick(ctx, request->words[1], a));
+    DTX_TRY(ctx, pick(ctx, request->words[2], b));
+    DTX_TRY(ctx, dtx_ckpt_diff(ctx, a, b, dtx_opt_real(request->opt, "limit"), &equal));
+    return equal ? DTX_OK : DTX_E_RANGE; /* said already; exit code 1, as of diff */
 }
 
 static enum dtx_status pick_format(struct dtx_ctx *ctx, const struct request *request,

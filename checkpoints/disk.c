@@ -91,9 +91,12 @@ enum dtx_status dtx_disk_make_folders(struct dtx_ctx *ctx, const char *path)
             continue;
         *p = '\0';
         struct stat s;
-        if (stat(part, &s) != 0)
-            DTX_TRY(ctx, dtx_disk_make_folder(ctx, part));
-        else if (!S_ISDIR(s.st_mode))
+        bool there = stat(part, &s) == 0, made = !there && mkdir(part, 0777) == 0;
+        if (!there && !made && errno != EEXIST) /* another may have made it just now */
+            return os_error(ctx, "make folder", part);
+        if (made)
+            DTX_TRY(ctx, dtx_disk_sync_name(ctx, part));
+        if (there && !S_ISDIR(s.st_mode))
             return dtx_fail(ctx, DTX_E_IO, "cannot make folder %s: %s is a file", path, part);
         *p = '/';
     }
@@ -192,27 +195,22 @@ enum dtx_status dtx_disk_read_at(struct dtx_ctx *ctx, int fd, const char *path, 
     return DTX_OK;
 }
 
-enum dtx_status dtx_disk_open_write(struct dtx_ctx *ctx, const char *path, int *fd)
-{
-    int opened = open(path, O_WRONLY | O_CLOEXEC);
-    if (opened < 0)
-        return os_error(ctx, "open for writing", path);
-    *fd = opened;
-    return DTX_OK;
-}
-
 enum dtx_status dtx_disk_open_new(struct dtx_ctx *ctx, const char *path, int64_t bytes, int *fd)
 {
     int opened = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
     if (opened < 0)
         return os_error(ctx, "create", path);
-    if (ftruncate(opened, bytes) != 0) {
-        enum dtx_status status = os_error(ctx, "size", path);
+    enum dtx_status status = dtx_disk_resize(ctx, opened, path, bytes);
+    if (status != DTX_OK)
         close(opened);
-        return status;
-    }
-    *fd = opened;
-    return DTX_OK;
+    else
+        *fd = opened;
+    return status;
+}
+
+enum dtx_status dtx_disk_resize(struct dtx_ctx *ctx, int fd, const char *path, int64_t bytes)
+{
+    return ftruncate(fd, bytes) == 0 ? DTX_OK : os_error(ctx, "size", path);
 }
 
 enum dtx_status dtx_disk_write_at(struct dtx_ctx *ctx, int fd, const char *path, const void *data, int64_t bytes,
@@ -229,6 +227,16 @@ enum dtx_status dtx_disk_write_at(struct dtx_ctx *ctx, int fd, const char *path,
         done += DTX_MUTANT(ckpt_short_write_taken) ? bytes : n;
     }
     return DTX_OK;
+}
+
+void dtx_disk_read_ahead(int fd)
+{
+    (void)posix_fadvise(fd, 0, 0, POSIX_FADV_SEQUENTIAL);
+}
+
+void dtx_disk_flush_early(int fd, int64_t offset, int64_t bytes)
+{
+    (void)sync_file_range(fd, offset, bytes, SYNC_FILE_RANGE_WRITE);
 }
 
 enum dtx_status dtx_disk_close_written(struct dtx_ctx *ctx, int fd, const char *path)

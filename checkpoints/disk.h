@@ -36,11 +36,14 @@ enum dtx_status dtx_disk_open_read(struct dtx_ctx *ctx, const char *path, int *f
 /* Exactly `bytes` bytes; an early end is DTX_E_FORMAT. */
 enum dtx_status dtx_disk_read_at(struct dtx_ctx *ctx, int fd, const char *path, void *data, int64_t bytes,
                                  int64_t offset);
-enum dtx_status dtx_disk_open_write(struct dtx_ctx *ctx, const char *path, int *fd);
 /* A new or emptied file of that size, all holes. */
 enum dtx_status dtx_disk_open_new(struct dtx_ctx *ctx, const char *path, int64_t bytes, int *fd);
 enum dtx_status dtx_disk_write_at(struct dtx_ctx *ctx, int fd, const char *path, const void *data, int64_t bytes,
                                   int64_t offset);
+/* Hints: the file will be read in order; these bytes, just written, may go to the disk already. */
+void dtx_disk_read_ahead(int fd);
+void dtx_disk_flush_early(int fd, int64_t offset, int64_t bytes);
+enum dtx_status dtx_disk_resize(struct dtx_ctx *ctx, int fd, const char *path, int64_t bytes);
 /* fsync and close: a close may report a lost write. */
 enum dtx_status dtx_disk_close_written(struct dtx_ctx *ctx, int fd, const char *path);
 

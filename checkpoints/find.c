@@ -41,14 +41,25 @@ static enum dtx_status resolve(struct dtx_ctx *ctx, const char *dir, const char 
     return DTX_OK;
 }
 
-/* All ranks: is this checkpoint whole? */
-static enum dtx_status try_folder(struct dtx_ctx *ctx, struct dtx_comm *world, const char *folder)
+/* All ranks: is what tells where everything lies whole? Its place in the sequence. */
+static enum dtx_status try_folder(struct dtx_ctx *ctx, struct dtx_comm *world, const char *folder, int64_t *sequence)
 {
     struct dtx_ckpt_index index;
     DTX_TRY(ctx, dtx_ckpt_index_open(ctx, world, folder, &index));
-    enum dtx_status status = dtx_ckpt_index_verify(ctx, world, folder, &index);
+    *sequence = index.manifest.sequence;
     dtx_ckpt_index_free(&index);
-    return status;
+    return DTX_OK;
+}
+
+/* Takes the report back and says it as a warning. */
+static void say_passed_over(struct dtx_ctx *ctx, struct dtx_comm *world, struct dtx_ckpt_search *search,
+                            const char *path, enum dtx_status fault)
+{
+    search->fault = fault;
+    snprintf(search->why, sizeof search->why, "%.500s", ctx->error.text);
+    dtx_error_clear(ctx);
+    if (world->rank == 0 && !DTX_MUTANT(ckpt_passed_over_silently))
+        dtx_log(ctx, DTX_LOG_WARN, "checkpoint %s is passed over: %s", path, search->why);
 }
 
 /* Root: those behind `found` in the list that are damaged and, as far as one can tell, newer. */
@@ -61,35 +72,35 @@ static void warn_passed_over(struct dtx_ctx *ctx, const char *base, const struct
             dtx_log(ctx, DTX_LOG_WARN, "checkpoint %s/%s is passed over: %s", base, places[i].name, places[i].why);
 }
 
-/* All ranks try the candidates in turn; root knows the list. */
+/* All ranks try in turn what is left of the candidates; root knows the list. */
 static enum dtx_status try_places(struct dtx_ctx *ctx, struct dtx_comm *world, const char *base,
-                                  const struct dtx_ckpt_place *places, int n, char found[DTX_DISK_PATH])
+                                  const struct dtx_ckpt_place *places, int n, struct dtx_ckpt_search *search,
+                                  char found[DTX_DISK_PATH])
 {
-    enum dtx_status last = DTX_OK;
-    char why[512] = "";
+    bool again = search->before > 0;
     for (int i = 0; i < n; i++) {
+        int64_t sequence = world->rank == 0 ? places[i].sequence : 0;
         enum dtx_status status = world->rank == 0 ? dtx_disk_join(ctx, base, places[i].name, found) : DTX_OK;
         DTX_TRY(ctx, dtx_comm_agree(world, status));
         DTX_TRY(ctx, dtx_comm_broadcast_bytes(world, found, DTX_DISK_PATH, 0));
-        last = try_folder(ctx, world, found);
-        if (last == DTX_OK && world->rank == 0)
+        DTX_TRY(ctx, dtx_comm_broadcast_bytes(world, &sequence, sizeof sequence, 0));
+        if (again && (sequence >= search->before || sequence < 0))
+            continue;
+        status = try_folder(ctx, world, found, &search->sequence);
+        if (status == DTX_OK && world->rank == 0 && !again)
             warn_passed_over(ctx, base, places, n, i);
-        if (last == DTX_OK)
-            return DTX_OK;
-        if (last == DTX_E_UNSUPPORTED)
-            return last;
-        snprintf(why, sizeof why, "%.500s", ctx->error.text);
-        dtx_error_clear(ctx);
-        if (world->rank == 0)
-            dtx_log(ctx, DTX_LOG_WARN, "checkpoint %s is passed over: %s", found, why);
+        if (status == DTX_OK || status == DTX_E_UNSUPPORTED)
+            return status;
+        say_passed_over(ctx, world, search, found, status);
     }
     if (n == 0)
         return dtx_fail(ctx, DTX_E_CONFIG, "there is no checkpoint in %s", base);
-    return dtx_fail(ctx, last, "none of the %d checkpoints in %s can be used; the last: %s", n, base, why);
+    return dtx_fail(ctx, search->fault, "none of the %d checkpoints in %s can be used; the last: %s", n, base,
+                    search->why);
 }
 
 enum dtx_status dtx_ckpt_find(struct dtx_ctx *ctx, struct dtx_comm *world, const char *dir, const char *what,
-                              char *path, size_t path_bytes)
+                              struct dtx_ckpt_search *search, char *path, size_t path_bytes)
 {
     struct {
         char base[DTX_DISK_PATH], found[DTX_DISK_PATH];
@@ -106,15 +117,26 @@ enum dtx_status dtx_ckpt_find(struct dtx_ctx *ctx, struct dtx_comm *world, const
     }
     DTX_TRY_GOTO(ctx, status, dtx_comm_agree(world, status), done);
     DTX_TRY_GOTO(ctx, status, dtx_comm_broadcast_bytes(world, &s, sizeof s, 0), done);
+    search->single = s.single;
     if (s.single) {
         memcpy(s.found, s.base, sizeof s.found);
-        DTX_TRY_GOTO(ctx, status, try_folder(ctx, world, s.found), done);
+        DTX_TRY_GOTO(ctx, status, try_folder(ctx, world, s.found, &search->sequence), done);
     } else {
-        DTX_TRY_GOTO(ctx, status, try_places(ctx, world, s.base, places, s.n, s.found), done);
+        DTX_TRY_GOTO(ctx, status, try_places(ctx, world, s.base, places, s.n, search, s.found), done);
     }
     if (snprintf(path, path_bytes, "%s", s.found) >= (int)path_bytes)
         status = dtx_fail(ctx, DTX_E_CONFIG, "the checkpoint's path is too long: %s", s.found);
 done:
     dtx_mem_free(places);
     return status;
+}
+
+bool dtx_ckpt_pass_over(struct dtx_ctx *ctx, struct dtx_comm *world, struct dtx_ckpt_search *search, const char *path,
+                        enum dtx_status status)
+{
+    if (search->single || (status != DTX_E_FORMAT && status != DTX_E_IO) || DTX_MUTANT(ckpt_load_damage_ends))
+        return false;
+    search->before = search->sequence;
+    say_passed_over(ctx, world, search, path, status);
+    return true;
 }

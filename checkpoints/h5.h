@@ -35,6 +35,8 @@ struct dtx_h5_out {
 enum dtx_status dtx_h5_create(struct dtx_ctx *ctx, const char *path, struct dtx_h5_out *out);
 /* Ends the file and writes it to the disk, synced. `out` is empty afterwards, whatever happened. */
 enum dtx_status dtx_h5_finish(struct dtx_ctx *ctx, const char *path, struct dtx_h5_out *out);
+/* The same into an open file, which already has what is written past HDF5; it is neither synced nor closed. */
+enum dtx_status dtx_h5_finish_into(struct dtx_ctx *ctx, const char *path, int fd, struct dtx_h5_out *out);
 void dtx_h5_discard(struct dtx_h5_out *out);
 
 /* The bytes of a whole file, read-only; they are copied. `path` is for messages. */

@@ -1,6 +1,6 @@
 /*
  * The HDF5 driver under files being made: pages in memory, written out by dtx when HDF5 is done. Space that HDF5
- * allocates and never writes (the boxes' bytes) takes no page.
+ * allocates and never writes (the boxes' bytes) takes no page, and where it shares one it is left alone.
  */
 #include "checkpoints/h5.h"
 
@@ -16,6 +16,7 @@ enum { PAGE = 4096 };
 struct page {
     uint64_t number; /* address / PAGE */
     unsigned char data[PAGE];
+    bool written[PAGE]; /* by HDF5 */
 };
 
 /* What HDF5 calls the file. */
@@ -145,6 +146,7 @@ static herr_t file_write(H5FD_t *file, H5FD_mem_t type, hid_t list, haddr_t addr
         if (!page)
             return -1;
         memcpy(page->data + from, (const char *)data + done, n);
+        memset(page->written + from, true, n);
         done += n;
     }
     out->bytes = dtx_max64(out->bytes, (int64_t)(address + size));
@@ -210,30 +212,50 @@ void dtx_h5_discard(struct dtx_h5_out *out)
     out->file = out->driver = -1;
 }
 
-static enum dtx_status write_pages(struct dtx_ctx *ctx, const char *path, const struct dtx_h5_out *out)
+/* What HDF5 wrote of a page, piece by piece. */
+static enum dtx_status write_page(struct dtx_ctx *ctx, const char *path, int fd, const struct page *page)
 {
-    int fd = -1;
-    DTX_TRY(ctx, dtx_disk_open_new(ctx, path, out->bytes, &fd));
-    enum dtx_status status = DTX_OK;
-    for (int64_t i = 0; i < out->n && status == DTX_OK; i++) {
-        int64_t at = (int64_t)out->pages[i]->number * PAGE;
-        status = dtx_disk_write_at(ctx, fd, path, out->pages[i]->data, dtx_min64(PAGE, out->bytes - at), at);
+    for (int64_t from = 0, to; from < PAGE; from = to) {
+        for (to = from + 1; to < PAGE && page->written[to] == page->written[from];)
+            to++;
+        if (page->written[from])
+            DTX_TRY(ctx, dtx_disk_write_at(ctx, fd, path, page->data + from, to - from,
+                                           (int64_t)page->number * PAGE + from));
     }
-    if (status != DTX_OK) {
-        close(fd);
-        return status;
-    }
-    return dtx_disk_close_written(ctx, fd, path);
+    return DTX_OK;
 }
 
-enum dtx_status dtx_h5_finish(struct dtx_ctx *ctx, const char *path, struct dtx_h5_out *out)
+static enum dtx_status write_pages(struct dtx_ctx *ctx, const char *path, int fd, const struct dtx_h5_out *out)
+{
+    DTX_TRY(ctx, dtx_disk_resize(ctx, fd, path, out->bytes));
+    for (int64_t i = 0; i < out->n; i++)
+        DTX_TRY(ctx, write_page(ctx, path, fd, out->pages[i]));
+    return DTX_OK;
+}
+
+enum dtx_status dtx_h5_finish_into(struct dtx_ctx *ctx, const char *path, int fd, struct dtx_h5_out *out)
 {
     enum dtx_status status = DTX_OK;
     if (H5Fclose(out->file) < 0)
         status = dtx_h5_fail(ctx, path, "finish the file");
     out->file = -1;
     if (status == DTX_OK)
-        status = write_pages(ctx, path, out);
+        status = write_pages(ctx, path, fd, out);
     dtx_h5_discard(out);
+    return status;
+}
+
+enum dtx_status dtx_h5_finish(struct dtx_ctx *ctx, const char *path, struct dtx_h5_out *out)
+{
+    int fd;
+    enum dtx_status status = dtx_disk_open_new(ctx, path, 0, &fd);
+    if (status != DTX_OK) {
+        dtx_h5_discard(out);
+        return status;
+    }
+    status = dtx_h5_finish_into(ctx, path, fd, out);
+    if (status == DTX_OK)
+        return dtx_disk_close_written(ctx, fd, path);
+    close(fd);
     return status;
 }

@@ -14,6 +14,10 @@ struct dtx_ckpt_index {
     struct dtx_ckpt_meta meta; /* meta.config is owned by the index */
     struct dtx_ckpt_entry *entries;
     int64_t n;
+    /* Where the files are not all in one folder for all ranks (local.h): [rank][n_files], 1: can read that file; NULL:
+     * everybody can read everything. */
+    uint8_t *readers;
+    int n_files;
 };
 
 /* Writes the file, synced. entries: sorted, checked, with offsets and checksums. Not collective. */
@@ -25,15 +29,13 @@ enum dtx_status dtx_ckpt_index_read(struct dtx_ctx *ctx, const char *folder, str
 /* The same: root reads, every rank gets it. Collective over world. */
 enum dtx_status dtx_ckpt_index_open(struct dtx_ctx *ctx, struct dtx_comm *world, const char *folder,
                                     struct dtx_ckpt_index *out);
-/* Verifies every byte of one shard; `meter` (or NULL) counts them. Not collective. */
-enum dtx_status dtx_ckpt_shard_verify(struct dtx_ctx *ctx, const char *folder, const struct dtx_ckpt_index *index,
-                                      int shard, struct dtx_meter *meter);
-/* Verifies every byte of the shards, which the ranks share among themselves. Collective over world. */
-enum dtx_status dtx_ckpt_index_verify(struct dtx_ctx *ctx, struct dtx_comm *world, const char *folder,
-                                      const struct dtx_ckpt_index *index);
-/* Fills the items' boxes from an open index; not collective (dtx_ckpt_load has the rest of the promise). */
-enum dtx_status dtx_ckpt_index_load(struct dtx_ctx *ctx, const char *folder, const struct dtx_ckpt_index *index,
-                                    struct dtx_ckpt_item *items, int n_items);
+/* Verifies every byte of the shards; `meter` (or NULL) counts them. Not collective. */
+enum dtx_status dtx_ckpt_index_verify(struct dtx_ctx *ctx, const char *folder, const struct dtx_ckpt_index *index,
+                                      struct dtx_meter *meter);
+/* Fills the items' boxes from an open index (dtx_ckpt_load has the rest of the promise). Collective over world; NULL:
+ * for this rank alone. */
+enum dtx_status dtx_ckpt_index_load(struct dtx_ctx *ctx, struct dtx_comm *world, const char *folder,
+                                    const struct dtx_ckpt_index *index, struct dtx_ckpt_item *items, int n_items);
 /* The entries of one weight, "layers.07.attn.q": of its master where there is one, else of what the layers use.
  * [*first, *first + the count returned); 0 when there is none. */
 int64_t dtx_ckpt_index_weight(const struct dtx_ckpt_index *index, const char *weight, int64_t *first);

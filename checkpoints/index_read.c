@@ -1,5 +1,6 @@
 #include "checkpoints/index.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -68,11 +69,18 @@ static enum dtx_status read_meta(struct dtx_ctx *ctx, hid_t file, const char *pa
     DTX_TRY(ctx, dtx_h5_read_attribute(ctx, file, path, "best_heldout", H5T_NATIVE_DOUBLE, 0, &meta->best_heldout));
     DTX_TRY(ctx, dtx_h5_read_text_attribute(ctx, file, path, "isa", meta->isa, sizeof meta->isa));
     DTX_TRY(ctx, dtx_h5_read_text_attribute(ctx, file, path, "program", meta->program, sizeof meta->program));
+    meta->heldout = NAN;
+    if (H5Aexists(file, "heldout") > 0)
+        DTX_TRY(ctx, dtx_h5_read_attribute(ctx, file, path, "heldout", H5T_NATIVE_DOUBLE, 0, &meta->heldout));
     if (H5Aexists(file, "origin") > 0)
         DTX_TRY(ctx, dtx_h5_read_text_attribute(ctx, file, path, "origin", meta->origin, sizeof meta->origin));
     for (int i = 0; i < 3; i++)
         meta->mesh[i] = mesh[i];
     meta->mesh[3] = context;
+    if (H5Lexists(file, "/ledger", H5P_DEFAULT) > 0)
+        DTX_TRY(ctx, dtx_h5_read_text(ctx, file, path, "/ledger", &meta->ledger));
+    else
+        DTX_TRY(ctx, dtx_mem_text(ctx, "", &meta->ledger));
     return dtx_h5_read_text(ctx, file, path, "/config", &meta->config);
 }
 
@@ -175,9 +183,11 @@ enum dtx_status dtx_ckpt_index_open(struct dtx_ctx *ctx, struct dtx_comm *world,
     sent = mine;
     DTX_TRY_GOTO(ctx, status, dtx_comm_broadcast_bytes(world, &sent, sizeof sent, 0), fail);
     sent.meta.config = mine.meta.config; /* pointers stay each rank's own */
+    sent.meta.ledger = mine.meta.ledger;
     sent.entries = mine.entries;
     mine = sent;
     DTX_TRY_GOTO(ctx, status, dtx_comm_broadcast_text(world, &mine.meta.config, 0), fail);
+    DTX_TRY_GOTO(ctx, status, dtx_comm_broadcast_text(world, &mine.meta.ledger, 0), fail);
     if (!root) {
         status = dtx_mem_alloc(ctx, mine.n, sizeof(struct dtx_ckpt_entry), &rows);
         mine.entries = rows;
@@ -193,8 +203,8 @@ fail:
     return status;
 }
 
-enum dtx_status dtx_ckpt_shard_verify(struct dtx_ctx *ctx, const char *folder, const struct dtx_ckpt_index *index,
-                                      int shard, struct dtx_meter *meter)
+static enum dtx_status verify_shard(struct dtx_ctx *ctx, const char *folder, const struct dtx_ckpt_index *index,
+                                    int shard, struct dtx_meter *meter)
 {
     const struct dtx_ckpt_file *file = &index->manifest.files[1 + shard];
     char path[DTX_DISK_PATH];
@@ -208,13 +218,12 @@ enum dtx_status dtx_ckpt_shard_verify(struct dtx_ctx *ctx, const char *folder, c
     return DTX_OK;
 }
 
-enum dtx_status dtx_ckpt_index_verify(struct dtx_ctx *ctx, struct dtx_comm *world, const char *folder,
-                                      const struct dtx_ckpt_index *index)
+enum dtx_status dtx_ckpt_index_verify(struct dtx_ctx *ctx, const char *folder, const struct dtx_ckpt_index *index,
+                                      struct dtx_meter *meter)
 {
-    enum dtx_status status = DTX_OK;
-    for (int shard = world->rank; status == DTX_OK && shard < index->manifest.n_files - 1; shard += world->size)
-        status = dtx_ckpt_shard_verify(ctx, folder, index, shard, NULL);
-    return dtx_comm_agree(world, status);
+    for (int shard = 0; shard < index->manifest.n_files - 1; shard++)
+        DTX_TRY(ctx, verify_shard(ctx, folder, index, shard, meter));
+    return DTX_OK;
 }
 
 int64_t dtx_ckpt_index_weight(const struct dtx_ckpt_index *index, const char *weight, int64_t *first)
@@ -239,8 +248,11 @@ int64_t dtx_ckpt_index_bytes(const struct dtx_ckpt_index *index)
 void dtx_ckpt_index_free(struct dtx_ckpt_index *index)
 {
     dtx_mem_free(index->meta.config);
+    dtx_mem_free(index->meta.ledger);
     dtx_mem_free(index->entries);
-    index->meta.config = NULL;
+    dtx_mem_free(index->readers);
+    index->meta.config = index->meta.ledger = NULL;
+    index->readers = NULL;
     index->entries = NULL;
     index->n = 0;
 }

@@ -25,8 +25,12 @@ static enum dtx_status write_meta(struct dtx_ctx *ctx, hid_t file, const char *p
     DTX_TRY(ctx, dtx_h5_write_attribute(ctx, file, path, "best_heldout", H5T_IEEE_F64LE, 0, &meta->best_heldout));
     DTX_TRY(ctx, dtx_h5_write_text_attribute(ctx, file, path, "isa", meta->isa));
     DTX_TRY(ctx, dtx_h5_write_text_attribute(ctx, file, path, "program", meta->program));
+    if (!isnan(meta->heldout))
+        DTX_TRY(ctx, dtx_h5_write_attribute(ctx, file, path, "heldout", H5T_IEEE_F64LE, 0, &meta->heldout));
     if (meta->origin[0])
         DTX_TRY(ctx, dtx_h5_write_text_attribute(ctx, file, path, "origin", meta->origin));
+    if (meta->ledger && meta->ledger[0])
+        DTX_TRY(ctx, dtx_h5_write_text(ctx, file, path, "/ledger", meta->ledger));
     return dtx_h5_write_text(ctx, file, path, "/config", meta->config ? meta->config : "");
 }
 

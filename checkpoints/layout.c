@@ -197,21 +197,58 @@ int64_t dtx_ckpt_longest(const struct dtx_ckpt_entry *entries, int64_t n)
     return longest;
 }
 
-int dtx_ckpt_assign_shards(struct dtx_ckpt_entry *entries, int64_t n, int world_size, int max_shards,
-                           int *shard_of_rank)
+int64_t dtx_ckpt_cut(int64_t total, int n_shards, int64_t limit)
 {
-    int writers = 0;
-    for (int r = 0; r < world_size; r++)
-        shard_of_rank[r] = -1;
+    return DTX_MUTANT(ckpt_boxes_not_cut) ? limit : dtx_min64(limit, dtx_max64(1 << 20, total / n_shards / 20));
+}
+
+static int by_writer(const void *a, const void *b)
+{
+    const struct dtx_ckpt_entry *x = *(struct dtx_ckpt_entry *const *)a, *y = *(struct dtx_ckpt_entry *const *)b;
+    return x->writer != y->writer ? x->writer - y->writer : x->part - y->part;
+}
+
+/* The ranks that have boxes, ascending; ordered: the boxes by rank. */
+static int list_writers(struct dtx_ckpt_entry *const *ordered, int64_t n, int *writers)
+{
+    int count = 0;
     for (int64_t i = 0; i < n; i++)
-        shard_of_rank[entries[i].writer] = 0;
-    for (int r = 0; r < world_size; r++)
-        writers += shard_of_rank[r] == 0;
-    int group = (int)dtx_max64(1, dtx_div_up(writers, max_shards)), seen = 0;
-    for (int r = 0; r < world_size; r++)
-        if (shard_of_rank[r] == 0)
-            shard_of_rank[r] = seen++ / group;
-    for (int64_t i = 0; i < n; i++)
-        entries[i].shard = shard_of_rank[entries[i].writer];
-    return (int)dtx_div_up(writers, group);
+        if (i == 0 || ordered[i]->writer != ordered[i - 1]->writer)
+            writers[count++] = ordered[i]->writer;
+    return count;
+}
+
+enum dtx_status dtx_ckpt_assign_shards(struct dtx_ctx *ctx, struct dtx_ckpt_entry *entries, int64_t n, int world_size,
+                                       int max_shards, int leaders[DTX_CKPT_SHARDS], int *n_shards)
+{
+    void *memory, *list;
+    int64_t total = 0, before = 0, wanted, last = -1;
+    DTX_TRY(ctx, dtx_mem_alloc(ctx, n, sizeof(struct dtx_ckpt_entry *), &list));
+    enum dtx_status status = dtx_mem_alloc(ctx, world_size, sizeof(int), &memory);
+    if (status != DTX_OK) {
+        dtx_mem_free(list);
+        return status;
+    }
+    struct dtx_ckpt_entry **ordered = list;
+    int *writers = memory, n_writers;
+    for (int64_t i = 0; i < n; i++) {
+        ordered[i] = &entries[i];
+        total += entries[i].bytes;
+    }
+    qsort(ordered, (size_t)n, sizeof *ordered, by_writer);
+    n_writers = list_writers(ordered, n, writers);
+    wanted = dtx_min64(max_shards, n_writers);
+    *n_shards = 0;
+    for (int64_t i = 0; i < n; i++) { /* by the place of the box's middle among all bytes */
+        int64_t slot = (int64_t)((double)wanted * ((double)before + (double)ordered[i]->bytes / 2) / (double)total);
+        slot = dtx_min64(slot, wanted - 1);
+        if (slot != last) /* a slot without any box is no shard */
+            leaders[(*n_shards)++] = writers[(2 * slot + 1) * n_writers / (2 * wanted)];
+        last = slot;
+        ordered[i]->shard = *n_shards - 1;
+        before += ordered[i]->bytes;
+    }
+    dtx_mem_free(writers);
+    dtx_mem_free(ordered);
+    return DTX_OK;
 }

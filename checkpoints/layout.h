@@ -43,9 +43,13 @@ int64_t dtx_ckpt_longest(const struct dtx_ckpt_entry *entries, int64_t n); /* by
  * message. */
 enum dtx_status dtx_ckpt_check_table(struct dtx_ctx *ctx, const char *where, const struct dtx_ckpt_entry *entries,
                                      int64_t n, int n_shards);
-/* Distributes the writers found in the table over at most max_shards shards, neighbours together; returns the number of
- * shards. */
-int dtx_ckpt_assign_shards(struct dtx_ckpt_entry *entries, int64_t n, int world_size, int max_shards,
-                           int *shard_of_rank);
+/* Boxes are cut at this many bytes so that shards can be balanced: a twentieth of a shard, but no less than 1 MiB and
+ * no more than `limit`. total: of all boxes. */
+int64_t dtx_ckpt_cut(int64_t total, int n_shards, int64_t limit);
+/* Distributes the boxes over at most min(max_shards, the ranks that have any) shards of equal bytes, in the order of
+ * the ranks that have them: each shard's bytes differ from the mean by at most one box. Returns the number of shards;
+ * leaders[0 … that): the rank that writes it, each another one and in the middle of those whose boxes it gets. */
+enum dtx_status dtx_ckpt_assign_shards(struct dtx_ctx *ctx, struct dtx_ckpt_entry *entries, int64_t n, int world_size,
+                                       int max_shards, int leaders[DTX_CKPT_SHARDS], int *n_shards);
 
 #endif

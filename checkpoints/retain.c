@@ -2,10 +2,12 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "checkpoints/index.h"
 #include "checkpoints/manifest.h"
 #include "kernels/base/mem.h"
 #include "kernels/base/mutant.h"
@@ -15,8 +17,7 @@ void dtx_ckpt_folder_name(const char *prefix, int64_t step, char out[48])
     snprintf(out, 48, "%sstep-%08lld", prefix, (long long)step);
 }
 
-/* Is `name` the folder name of a step behind `prefix`? */
-static bool parse_name(const char *name, const char *prefix, int64_t *step)
+bool dtx_ckpt_folder_step(const char *name, const char *prefix, int64_t *step)
 {
     char again[48];
     size_t skip = strlen(prefix);
@@ -28,10 +29,9 @@ static bool parse_name(const char *name, const char *prefix, int64_t *step)
     return strcmp(again, name) == 0;
 }
 
-/* Calls `visit` for every entry of a folder until one fails. */
-static enum dtx_status each_entry(struct dtx_ctx *ctx, const char *dir,
-                                  enum dtx_status (*visit)(struct dtx_ctx *ctx, void *self, const char *name),
-                                  void *self)
+enum dtx_status dtx_ckpt_each_entry(struct dtx_ctx *ctx, const char *dir,
+                                    enum dtx_status (*visit)(struct dtx_ctx *ctx, void *self, const char *name),
+                                    void *self)
 {
     DIR *folder = opendir(dir);
     if (!folder)
@@ -60,8 +60,8 @@ static enum dtx_status add_place(struct dtx_ctx *ctx, void *self, const char *na
     struct listing *list = self;
     int64_t step;
     char path[DTX_DISK_PATH], final[48];
-    if (!parse_name(name, "", &step)) {
-        if (!parse_name(name, ".old-", &step))
+    if (!dtx_ckpt_folder_step(name, "", &step)) {
+        if (!dtx_ckpt_folder_step(name, ".old-", &step))
             return DTX_OK;
         dtx_ckpt_folder_name("", step, final);
         DTX_TRY(ctx, dtx_disk_join(ctx, list->dir, final, path));
@@ -108,7 +108,7 @@ static int newest_first(const void *a, const void *b)
 enum dtx_status dtx_ckpt_list(struct dtx_ctx *ctx, const char *dir, struct dtx_ckpt_place **out, int *n)
 {
     struct listing list = {.dir = dir};
-    enum dtx_status status = each_entry(ctx, dir, add_place, &list);
+    enum dtx_status status = dtx_ckpt_each_entry(ctx, dir, add_place, &list);
     if (status != DTX_OK) {
         dtx_mem_free(list.places);
         return status;
@@ -136,7 +136,7 @@ static enum dtx_status tidy_entry(struct dtx_ctx *ctx, void *self, const char *n
     int64_t step;
     char path[DTX_DISK_PATH], final[DTX_DISK_PATH], final_name[48];
     DTX_TRY(ctx, dtx_disk_join(ctx, self, name, path));
-    if (parse_name(name, ".old-", &step)) {
+    if (dtx_ckpt_folder_step(name, ".old-", &step)) {
         dtx_ckpt_folder_name("", step, final_name);
         DTX_TRY(ctx, dtx_disk_join(ctx, self, final_name, final));
         if (!dtx_disk_exists(final))
@@ -145,14 +145,14 @@ static enum dtx_status tidy_entry(struct dtx_ctx *ctx, void *self, const char *n
         DTX_TRY(ctx, dtx_disk_size(ctx, final, &unused));
         return dtx_disk_remove_folder(ctx, path);
     }
-    if (parse_name(name, ".new-", &step) || parse_name(name, ".gone-", &step))
+    if (dtx_ckpt_folder_step(name, ".new-", &step) || dtx_ckpt_folder_step(name, ".gone-", &step))
         return dtx_disk_remove_folder(ctx, path);
     return DTX_OK;
 }
 
 enum dtx_status dtx_ckpt_tidy(struct dtx_ctx *ctx, const char *dir)
 {
-    return each_entry(ctx, dir, tidy_entry, (void *)dir);
+    return dtx_ckpt_each_entry(ctx, dir, tidy_entry, (void *)dir);
 }
 
 /* Renamed first, so that a kill in the middle leaves no damaged checkpoint under a good name. */
@@ -166,24 +166,72 @@ static enum dtx_status remove_checkpoint(struct dtx_ctx *ctx, const char *dir, c
     return dtx_disk_remove_folder(ctx, gone);
 }
 
-enum dtx_status dtx_ckpt_retain(struct dtx_ctx *ctx, const char *dir, int keep)
+/* The held-out loss that a checkpoint was saved with; NaN: it has none, or cannot be read. */
+static double heldout_of(const struct dtx_ctx *ctx, const char *dir, const struct dtx_ckpt_place *place)
+{
+    struct dtx_ctx quiet;
+    struct dtx_ckpt_index index;
+    char path[DTX_DISK_PATH];
+    dtx_ctx_init_child(&quiet, ctx);
+    if (dtx_disk_join(&quiet, dir, place->name, path) != DTX_OK || dtx_ckpt_index_read(&quiet, path, &index) != DTX_OK)
+        return NAN;
+    double loss = index.meta.heldout;
+    dtx_ckpt_index_free(&index);
+    return loss;
+}
+
+/* Marks the complete checkpoints with the lowest losses; they are ordered newest first. */
+static enum dtx_status mark_best(struct dtx_ctx *ctx, const char *dir, const struct dtx_ckpt_place *places, int n,
+                                 int best, bool *kept)
+{
+    void *memory;
+    if (best <= 0)
+        return DTX_OK;
+    DTX_TRY(ctx, dtx_mem_alloc(ctx, n, sizeof(double), &memory));
+    double *loss = memory;
+    for (int i = 0; i < n; i++)
+        loss[i] = places[i].status == DTX_OK ? heldout_of(ctx, dir, &places[i]) : NAN;
+    for (; best > 0; best--) {
+        int lowest = -1;
+        for (int i = 0; i < n; i++)
+            if (!isnan(loss[i]) &&
+                (lowest < 0 || (DTX_MUTANT(ckpt_retain_worst) ? loss[i] > loss[lowest] : loss[i] < loss[lowest])))
+                lowest = i;
+        if (lowest < 0)
+            break;
+        kept[lowest] = true;
+        loss[lowest] = NAN;
+    }
+    dtx_mem_free(memory);
+    return DTX_OK;
+}
+
+enum dtx_status dtx_ckpt_retain(struct dtx_ctx *ctx, const char *dir, const struct dtx_ckpt_save_options *options)
 {
     struct dtx_ckpt_place *places;
+    void *memory = NULL;
     int n;
-    if (keep <= 0)
+    if (options->keep <= 0)
         return DTX_OK;
     DTX_TRY(ctx, dtx_ckpt_list(ctx, dir, &places, &n));
-    enum dtx_status status = DTX_OK;
     int good = 0, all = 0;
+    enum dtx_status status = dtx_mem_alloc(ctx, n, sizeof(bool), &memory);
+    bool *kept = memory;
+    if (status == DTX_OK)
+        status = mark_best(ctx, dir, places, n, options->keep_best, kept);
     for (int i = 0; i < n; i++)
         all += places[i].status == DTX_OK;
     for (int i = 0; i < n && status == DTX_OK; i++) {
         if (places[i].status != DTX_OK)
             continue;
         good++;
-        if (DTX_MUTANT(ckpt_retain_oldest) ? good <= all - keep : good > keep)
+        bool recent = DTX_MUTANT(ckpt_retain_oldest) ? good > all - options->keep : good <= options->keep;
+        bool round = options->keep_every > 0 && places[i].step % options->keep_every == 0 &&
+                     !DTX_MUTANT(ckpt_retain_every_forgotten);
+        if (!recent && !round && !kept[i])
             status = remove_checkpoint(ctx, dir, &places[i]);
     }
+    dtx_mem_free(memory);
     dtx_mem_free(places);
     return status;
 }

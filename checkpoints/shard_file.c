@@ -7,9 +7,12 @@
 
 #include "checkpoints/disk.h"
 #include "checkpoints/h5.h"
+#include "checkpoints/local_file.h"
 #include "kernels/base/hash.h"
 #include "kernels/base/mem.h"
 #include "kernels/base/mutant.h"
+
+enum { READ_BYTES = 1 << 20 }; /* of one call: what is hashed is still in the cache */
 
 void dtx_ckpt_box_name(const struct dtx_ckpt_entry *entries, int64_t i, char out[DTX_CKPT_NAME + 24])
 {
@@ -48,7 +51,6 @@ static enum dtx_status create_box(struct dtx_ctx *ctx, const char *path, hid_t f
     DTX_TRY_GOTO(ctx, status, dtx_h5_write_attribute(ctx, set, path, "whole", H5T_STD_I64LE, e->ndim, e->whole), done);
     DTX_TRY_GOTO(ctx, status, dtx_h5_write_attribute(ctx, set, path, "global", H5T_STD_I64LE, e->ndim, e->global),
                  done);
-    DTX_TRY_GOTO(ctx, status, dtx_h5_write_attribute(ctx, set, path, "checksum", H5T_STD_U64LE, 0, &e->checksum), done);
     haddr_t offset = H5Dget_offset(set);
     if (offset == HADDR_UNDEF)
         status = dtx_h5_fail(ctx, path, "tell where a box lies");
@@ -88,26 +90,66 @@ static enum dtx_status create_boxes(struct dtx_ctx *ctx, const char *path, hid_t
     return status;
 }
 
-enum dtx_status dtx_ckpt_shard_create(struct dtx_ctx *ctx, const char *path, struct dtx_ckpt_entry *entries, int64_t n,
-                                      int shard)
+enum dtx_status dtx_ckpt_shard_begin(struct dtx_ctx *ctx, const char *path, struct dtx_ckpt_entry *entries, int64_t n,
+                                     int shard, struct dtx_h5_out *out)
 {
-    struct dtx_h5_out out;
-    DTX_TRY(ctx, dtx_h5_create(ctx, path, &out));
-    enum dtx_status status = create_boxes(ctx, path, out.file, entries, n, shard);
+    DTX_TRY(ctx, dtx_h5_create(ctx, path, out));
+    enum dtx_status status = create_boxes(ctx, path, out->file, entries, n, shard);
+    if (status != DTX_OK)
+        dtx_h5_discard(out);
+    return status;
+}
+
+static enum dtx_status add_checksum(struct dtx_ctx *ctx, const char *path, hid_t file, const char *name,
+                                    const uint64_t *checksum)
+{
+    hid_t set = H5Dopen2(file, name, H5P_DEFAULT);
+    if (set < 0)
+        return dtx_h5_fail(ctx, path, "find the dataset of a box");
+    enum dtx_status status = dtx_h5_write_attribute(ctx, set, path, "checksum", H5T_STD_U64LE, 0, checksum);
+    H5Dclose(set);
+    return status;
+}
+
+enum dtx_status dtx_ckpt_shard_end(struct dtx_ctx *ctx, const char *path, int fd, const struct dtx_ckpt_entry *entries,
+                                   int64_t n, int shard, struct dtx_h5_out *out)
+{
+    enum dtx_status status = DTX_OK;
+    for (int64_t i = 0; i < n && status == DTX_OK; i++) {
+        char name[DTX_CKPT_NAME + 24];
+        if (entries[i].shard != shard)
+            continue;
+        dtx_ckpt_box_name(entries, i, name);
+        status = add_checksum(ctx, path, out->file, name, &entries[i].checksum);
+    }
     if (status == DTX_OK)
-        return dtx_h5_finish(ctx, path, &out);
-    dtx_h5_discard(&out);
+        return dtx_h5_finish_into(ctx, path, fd, out);
+    dtx_h5_discard(out);
     return status;
 }
 
 enum dtx_status dtx_ckpt_box_read(struct dtx_ctx *ctx, int fd, const char *path, const struct dtx_ckpt_entry *entry,
-                                  void *data)
+                                  void *data, const struct dtx_ckpt_sink *sink)
 {
-    DTX_TRY(ctx, dtx_disk_read_at(ctx, fd, path, data, entry->bytes, entry->offset));
-    if (!DTX_MUTANT(ckpt_checksum_unchecked) && dtx_hash(data, (size_t)entry->bytes, 0) != entry->checksum)
+    enum dtx_status status = DTX_OK;
+    int64_t piece = sink ? sink->piece_bytes : READ_BYTES;
+    struct dtx_hasher *hasher = dtx_hasher_begin(0);
+    if (!hasher)
+        return dtx_fail(ctx, DTX_E_MEMORY, "out of memory hashing %s", path);
+    for (int64_t at = 0; at < entry->bytes && status == DTX_OK; at += piece) {
+        int64_t n = dtx_min64(piece, entry->bytes - at);
+        char *to = sink ? data : (char *)data + at;
+        status = dtx_disk_read_at(ctx, fd, path, to, n, entry->offset + at);
+        if (status == DTX_OK)
+            dtx_hasher_add(hasher, to, (size_t)n);
+        if (status == DTX_OK && sink)
+            status = sink->take(sink->self, at, n, to);
+    }
+    uint64_t hash = dtx_hasher_end(hasher);
+    if (status == DTX_OK && hash != entry->checksum && !DTX_MUTANT(ckpt_checksum_unchecked))
         return dtx_fail(ctx, DTX_E_FORMAT, "%s is damaged: the checksum of %s differs (bytes %lld to %lld)", path,
                         entry->name, (long long)entry->offset, (long long)(entry->offset + entry->bytes - 1));
-    return DTX_OK;
+    return status;
 }
 
 void dtx_ckpt_reader_open(struct dtx_ckpt_reader *reader, const char *folder)
@@ -123,17 +165,21 @@ void dtx_ckpt_reader_close(struct dtx_ckpt_reader *reader)
 }
 
 enum dtx_status dtx_ckpt_reader_box(struct dtx_ctx *ctx, struct dtx_ckpt_reader *reader,
-                                    const struct dtx_ckpt_entry *entry, void *data)
+                                    const struct dtx_ckpt_entry *entry, void *data, const struct dtx_ckpt_sink *sink)
 {
     char name[32];
     if (reader->shard != entry->shard) {
         dtx_ckpt_reader_close(reader);
-        dtx_ckpt_shard_name(entry->shard, name);
+        if (reader->local)
+            dtx_local_name(entry->shard, name);
+        else
+            dtx_ckpt_shard_name(entry->shard, name);
         DTX_TRY(ctx, dtx_disk_join(ctx, reader->folder, name, reader->path));
         DTX_TRY(ctx, dtx_disk_open_read(ctx, reader->path, &reader->fd));
         reader->shard = entry->shard;
+        dtx_disk_read_ahead(reader->fd);
     }
-    return dtx_ckpt_box_read(ctx, reader->fd, reader->path, entry, data);
+    return dtx_ckpt_box_read(ctx, reader->fd, reader->path, entry, data, sink);
 }
 
 static int by_offset(const void *a, const void *b)
@@ -155,18 +201,25 @@ static enum dtx_status hash_gap(struct dtx_ctx *ctx, int fd, const char *path, s
     return DTX_OK;
 }
 
+static enum dtx_status hash_piece(void *self, int64_t at, int64_t bytes, const void *data)
+{
+    (void)at;
+    dtx_hasher_add(self, data, (size_t)bytes);
+    return DTX_OK;
+}
+
 static enum dtx_status check_boxes(struct dtx_ctx *ctx, int fd, const char *path, struct dtx_hasher *hasher,
                                    const struct dtx_ckpt_entry *const *boxes, int64_t n, int64_t size, void *buffer,
                                    struct dtx_meter *meter)
 {
+    struct dtx_ckpt_sink sink = {hash_piece, hasher, READ_BYTES};
     int64_t at = 0;
     for (int64_t i = 0; i < n; i++) {
         if (boxes[i]->offset < at || boxes[i]->offset + boxes[i]->bytes > size)
             return dtx_fail(ctx, DTX_E_FORMAT, "%s: a box of %s lies outside the file or in another box", path,
                             boxes[i]->name);
         DTX_TRY(ctx, hash_gap(ctx, fd, path, hasher, at, boxes[i]->offset));
-        DTX_TRY(ctx, dtx_ckpt_box_read(ctx, fd, path, boxes[i], buffer));
-        dtx_hasher_add(hasher, buffer, (size_t)boxes[i]->bytes);
+        DTX_TRY(ctx, dtx_ckpt_box_read(ctx, fd, path, boxes[i], buffer, &sink));
         at = boxes[i]->offset + boxes[i]->bytes;
         dtx_meter_add(meter, boxes[i]->bytes);
     }
@@ -178,20 +231,18 @@ enum dtx_status dtx_ckpt_shard_check(struct dtx_ctx *ctx, const char *path, cons
 {
     enum dtx_status status;
     void *list, *buffer = NULL;
-    int64_t count = 0, longest = 1, size = 0;
+    int64_t count = 0, size = 0;
     int fd = -1;
     struct dtx_hasher *hasher = NULL;
     DTX_TRY(ctx, dtx_mem_alloc(ctx, n, sizeof(struct dtx_ckpt_entry *), &list));
     const struct dtx_ckpt_entry **boxes = list;
     for (int64_t i = 0; i < n; i++)
-        if (entries[i].shard == shard) {
+        if (entries[i].shard == shard)
             boxes[count++] = &entries[i];
-            longest = dtx_max64(longest, entries[i].bytes);
-        }
     qsort(boxes, (size_t)count, sizeof *boxes, by_offset);
     DTX_TRY_GOTO(ctx, status, dtx_disk_size(ctx, path, &size), done);
     DTX_TRY_GOTO(ctx, status, dtx_disk_open_read(ctx, path, &fd), done);
-    DTX_TRY_GOTO(ctx, status, dtx_mem_alloc(ctx, dtx_min64(longest, dtx_max64(size, 1)), 1, &buffer), done);
+    DTX_TRY_GOTO(ctx, status, dtx_mem_alloc(ctx, READ_BYTES, 1, &buffer), done);
     hasher = dtx_hasher_begin(0);
     if (hasher)
         status = check_boxes(ctx, fd, path, hasher, boxes, count, size, buffer, meter);

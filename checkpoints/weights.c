@@ -31,16 +31,15 @@ static enum dtx_status check_target(struct dtx_ctx *ctx, const char *out, bool f
     return DTX_OK;
 }
 
-/* `meta` has step, tokens and origin. The bytes of each box are made twice: for the checksum and to be written. */
+/* `meta` has step, tokens and origin. */
 static enum dtx_status save(struct dtx_ctx *ctx, const struct dtx_ckpt_weights *weights, struct dtx_ckpt_meta *meta,
                             struct dtx_meter *meter, const char *out)
 {
     struct dtx_comm *self;
-    meta->best_heldout = NAN;
+    meta->best_heldout = meta->heldout = NAN;
     meta->mesh[0] = meta->mesh[1] = meta->mesh[2] = meta->mesh[3] = 1;
     snprintf(meta->isa, sizeof meta->isa, "none");
     snprintf(meta->program, sizeof meta->program, "dtx %s", DTX_VERSION);
-    meter->total *= 2;
     DTX_TRY(ctx, dtx_comm_self(ctx, &self));
     enum dtx_status status = dtx_ckpt_save(ctx, self, out, weights->items, weights->n, meta, NULL);
     dtx_meter_clear(meter);
@@ -111,7 +110,7 @@ static enum dtx_status add_side(struct dtx_ctx *ctx, const struct mean *m, const
         item.local[d] = item.boxes[0].extent[d] = box->extent[d];
         item.boxes[0].global[d] = box->global[d];
     }
-    DTX_TRY(ctx, dtx_ckpt_index_load(ctx, side->path, &side->index, &item, 1));
+    DTX_TRY(ctx, dtx_ckpt_index_load(ctx, NULL, side->path, &side->index, &item, 1));
     add_values(a->values, item.dtype, n, a->sum);
     dtx_meter_add(a->meter, n * (int64_t)dtx_dtype_bytes(item.dtype));
     return DTX_OK;

@@ -6,6 +6,8 @@
 #include "kernels/base/hash.h"
 #include "kernels/base/mem.h"
 
+enum { PIECES = 256 };
+
 void dtx_counter_free(struct dtx_counter *c)
 {
     dtx_bytes_free(&c->text);
@@ -71,10 +73,15 @@ enum dtx_status dtx_counter_text(struct dtx_ctx *ctx, struct dtx_counter *c, str
         text = repaired.data;
         n = repaired.n;
     }
-    for (int64_t start = 0, end = 0; start < n; start = end) {
-        DTX_TRY_GOTO(ctx, status, dtx_splitter_next(ctx, splitter, text, n, start, &end), done);
-        for (int64_t at = start; at < end; at += DTX_PIECE_MOST)
-            DTX_TRY_GOTO(ctx, status, dtx_counter_add(ctx, c, text + at, dtx_min64(DTX_PIECE_MOST, end - at), 1), done);
+    struct dtx_piece_span pieces[PIECES];
+    int64_t found = 1;
+    dtx_splitter_start(splitter, text, n);
+    while (found > 0) {
+        DTX_TRY_GOTO(ctx, status, dtx_splitter_next(ctx, splitter, pieces, PIECES, &found), done);
+        for (int64_t i = 0; i < found; i++)
+            for (int64_t at = pieces[i].first, end = at + pieces[i].n; at < end; at += DTX_PIECE_MOST)
+                DTX_TRY_GOTO(ctx, status, dtx_counter_add(ctx, c, text + at, dtx_min64(DTX_PIECE_MOST, end - at), 1),
+                             done);
     }
 done:
     dtx_bytes_free(&repaired);

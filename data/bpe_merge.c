@@ -50,6 +50,12 @@ struct learner {
     int64_t text_mask;
 };
 
+static uint64_t hash_pair(int32_t left, int32_t right)
+{
+    uint64_t x = ((uint64_t)(uint32_t)left << 32 | (uint32_t)right) * UINT64_C(0x9E3779B97F4A7C15);
+    return x ^ x >> 29;
+}
+
 static enum dtx_status grow_table(struct dtx_ctx *ctx, struct learner *l)
 {
     int64_t size = l->table ? 4 * (l->mask + 1) : 1 << 14;
@@ -60,7 +66,7 @@ static enum dtx_status grow_table(struct dtx_ctx *ctx, struct learner *l)
     l->table = p;
     l->mask = size - 1;
     for (int64_t i = 0; i < l->n_pairs; i++) {
-        uint64_t slot = dtx_pair_hash(l->pairs[i].left, l->pairs[i].right);
+        uint64_t slot = hash_pair(l->pairs[i].left, l->pairs[i].right);
         while (l->table[slot & (uint64_t)l->mask] >= 0)
             slot++;
         l->table[slot & (uint64_t)l->mask] = (int32_t)i;
@@ -73,7 +79,7 @@ static enum dtx_status find_pair(struct dtx_ctx *ctx, struct learner *l, int32_t
 {
     if (!l->table || 2 * l->n_pairs > l->mask)
         DTX_TRY(ctx, grow_table(ctx, l));
-    uint64_t slot = dtx_pair_hash(left, right);
+    uint64_t slot = hash_pair(left, right);
     for (;; slot++) {
         int32_t i = l->table[slot & (uint64_t)l->mask];
         if (i < 0)

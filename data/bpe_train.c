@@ -35,7 +35,8 @@ enum dtx_status dtx_bpe_trainer_create(struct dtx_ctx *ctx, int threads, struct 
     DTX_TRY(ctx, dtx_mem_alloc(ctx, 1, sizeof(struct dtx_bpe_trainer), &p));
     struct dtx_bpe_trainer *t = p;
     enum dtx_status status;
-    DTX_TRY_GOTO(ctx, status, dtx_pattern_gpt2(ctx, &t->pattern), fail);
+    DTX_TRY_GOTO(ctx, status, dtx_pattern_create(ctx, &t->pattern), fail);
+    DTX_TRY_GOTO(ctx, status, dtx_pattern_add_scan(ctx, t->pattern, DTX_SCAN_GPT2), fail);
     DTX_TRY_GOTO(ctx, status, dtx_mem_alloc(ctx, threads, sizeof *t->workers, &p), fail);
     t->workers = p;
     for (; t->threads < threads; t->threads++) {
@@ -121,15 +122,13 @@ static enum dtx_status build(struct dtx_ctx *ctx, const struct dtx_bpe_result *r
     enum dtx_status status;
     for (int b = 0; b < 256; b++) {
         char c = (char)b;
-        DTX_TRY_GOTO(ctx, status, dtx_tokenizer_add_token(ctx, t, b, &c, 1, false), fail);
+        DTX_TRY_GOTO(ctx, status, dtx_tokenizer_add_token(ctx, t, b, &c, 1), fail);
     }
-    DTX_TRY_GOTO(ctx, status, dtx_tokenizer_add_token(ctx, t, 256, DTX_END_OF_TEXT, sizeof DTX_END_OF_TEXT - 1, true),
-                 fail);
+    DTX_TRY_GOTO(ctx, status, dtx_tokenizer_add_special(ctx, t, 256, DTX_END_OF_TEXT), fail);
     for (int64_t i = 0; i < r->n_tokens; i++)
         DTX_TRY_GOTO(
             ctx, status,
-            dtx_tokenizer_add_token(ctx, t, FIRST_MERGE + i, r->text.data + r->tokens[i].first, r->tokens[i].n, false),
-            fail);
+            dtx_tokenizer_add_token(ctx, t, FIRST_MERGE + i, r->text.data + r->tokens[i].first, r->tokens[i].n), fail);
     for (int64_t i = 0; i < r->n_merges; i++) {
         int64_t n_left, n_right;
         const char *left = dtx_tokenizer_token(t, r->merges[i].left, &n_left);

@@ -1,36 +1,49 @@
-/* Text to ids: pieces, a cache of short pieces, and two ways of merging that give the same ids. */
+/* Text to ids: added tokens, normal form, pieces, a cache of short pieces in front of merging. */
 #include <string.h>
 
+#include "data/added.h"
+#include "data/merge.h"
 #include "data/tokenizer_build.h"
 #include "data/utf8.h"
-#include "kernels/base/hash.h"
 #include "kernels/base/mem.h"
 #include "kernels/base/mutant.h"
 
-enum { CACHE_ENTRIES = 1 << 15, CACHED_BYTES = 30, CACHED_IDS = 8, SHORT_PIECE = 48, MOST_PIECE = 1 << 30 };
+enum { BATCH = 256, CACHE_BITS = 16, CACHED_BYTES = 15, CACHED_IDS = 12, MOST_PIECE = 1 << 30 };
 
-/* One cache line. n_bytes = 0: empty. */
+/* A piece of up to 15 bytes is its own key: the bytes, zeros behind them, the length in the last byte. One cache line.
+ * Key 0: empty. Fewer ids than there is room for: the last one is −number. */
 struct cached {
-    uint8_t n_bytes, n_ids;
-    char bytes[CACHED_BYTES];
+    uint64_t key[2];
     int32_t ids[CACHED_IDS];
 };
 
-/* A symbol of a long piece. Links are positions; a symbol that was merged into its left neighbour has id −1. */
-struct symbol {
-    int32_t id, before, after;
+struct cached_key {
+    uint64_t key[2];
+    struct cached *place;
 };
 
 struct dtx_encoder {
     const struct dtx_tokenizer *t;
+    struct dtx_added_set *added[2]; /* for text as it is, for normalized text; NULL: nothing to look for */
     struct dtx_splitter *splitter;
-    struct cached *cache; /* [CACHE_ENTRIES], direct mapped */
-    struct dtx_bytes repaired;
-    struct symbol *symbols;
-    int64_t symbol_capacity;
-    uint64_t *heap; /* rank << 32 | position, smallest first */
-    int64_t heap_n, heap_capacity;
+    struct dtx_merge_scratch *merge;
+    struct cached *cache; /* [1 << CACHE_BITS] */
+    struct dtx_bytes repaired, normal[2];
+    struct dtx_normal_scratch scratch;
+    struct dtx_piece_span pieces[BATCH];
+    struct cached_key keys[BATCH]; /* of the batch's short pieces */
 };
+
+enum dtx_status dtx_encoder_special(struct dtx_ctx *ctx, struct dtx_encoder *e, enum dtx_special_text special)
+{
+    for (int i = 0; i < 2; i++) {
+        struct dtx_added_set *set;
+        DTX_TRY(ctx, dtx_added_set_create(ctx, e->t, i == 1, special, &set));
+        dtx_added_set_free(e->added[i]);
+        e->added[i] = set;
+    }
+    return DTX_OK;
+}
 
 enum dtx_status dtx_encoder_create(struct dtx_ctx *ctx, const struct dtx_tokenizer *t, struct dtx_encoder **out)
 {
@@ -40,8 +53,10 @@ enum dtx_status dtx_encoder_create(struct dtx_ctx *ctx, const struct dtx_tokeniz
     e->t = t;
     enum dtx_status status;
     DTX_TRY_GOTO(ctx, status, dtx_splitter_create(ctx, t->pattern, &e->splitter), fail);
-    DTX_TRY_GOTO(ctx, status, dtx_mem_alloc(ctx, CACHE_ENTRIES, sizeof *e->cache, &p), fail);
+    DTX_TRY_GOTO(ctx, status, dtx_merge_scratch_create(ctx, &e->merge), fail);
+    DTX_TRY_GOTO(ctx, status, dtx_mem_alloc(ctx, INT64_C(1) << CACHE_BITS, sizeof *e->cache, &p), fail);
     e->cache = p;
+    DTX_TRY_GOTO(ctx, status, dtx_encoder_special(ctx, e, DTX_SPECIAL_PLAIN), fail);
     *out = e;
     return DTX_OK;
 fail:
@@ -53,161 +68,179 @@ void dtx_encoder_free(struct dtx_encoder *e)
 {
     if (!e)
         return;
+    dtx_added_set_free(e->added[0]);
+    dtx_added_set_free(e->added[1]);
     dtx_splitter_free(e->splitter);
+    dtx_merge_scratch_free(e->merge);
     dtx_mem_free(e->cache);
     dtx_bytes_free(&e->repaired);
-    dtx_mem_free(e->symbols);
-    dtx_mem_free(e->heap);
+    dtx_bytes_free(&e->normal[0]);
+    dtx_bytes_free(&e->normal[1]);
+    dtx_normal_scratch_free(&e->scratch);
     dtx_mem_free(e);
 }
 
-/* Merges ids[n], n ≤ SHORT_PIECE, in place by looking for the smallest rank again and again; returns what is left. */
-static int64_t merge_short(const struct dtx_tokenizer *t, int32_t *ids, int64_t n)
+/* Key of piece[n], n ≤ CACHED_BYTES, with `room` readable bytes from its start on. */
+static inline void make_key(const char *piece, int64_t n, int64_t room, uint64_t key[2])
 {
-    uint32_t ranks[SHORT_PIECE]; /* of (i, i + 1); no merge: the largest number */
-    for (int64_t i = 0; i + 1 < n; i++)
-        ranks[i] = (uint32_t)dtx_pair_rank(t, ids[i], ids[i + 1]);
-    while (n > 1) {
-        int64_t best = 0;
-        for (int64_t i = 1; i + 1 < n; i++)
-            if (ranks[i] < ranks[best] || (DTX_MUTANT(bpe_rightmost_first) && ranks[i] == ranks[best]))
-                best = i;
-        if (ranks[best] == UINT32_MAX)
-            break;
-        ids[best] = t->merges[ranks[best]].id;
-        memmove(ids + best + 1, ids + best + 2, (size_t)(n - best - 2) * sizeof *ids);
-        if (best + 2 < n)
-            memmove(ranks + best, ranks + best + 1, (size_t)(n - best - 2) * sizeof *ranks);
-        n--;
-        if (best + 1 < n)
-            ranks[best] = (uint32_t)dtx_pair_rank(t, ids[best], ids[best + 1]);
-        if (best > 0)
-            ranks[best - 1] = (uint32_t)dtx_pair_rank(t, ids[best - 1], ids[best]);
+    if (room >= 16) {
+        memcpy(key, piece, 16);
+        uint64_t low = n >= 8 ? UINT64_MAX : (UINT64_C(1) << 8 * n) - 1;
+        uint64_t high = n > 8 ? (UINT64_C(1) << 8 * (n - 8)) - 1 : 0;
+        key[0] &= low;
+        key[1] &= high;
+    } else {
+        key[0] = key[1] = 0;
+        memcpy(key, piece, (size_t)n);
     }
-    return n;
+    if (!DTX_MUTANT(cache_key_without_length))
+        key[1] |= (uint64_t)n << 56;
 }
 
-static void heap_push(struct dtx_encoder *e, uint64_t value)
+static inline uint64_t place_of(const uint64_t key[2])
 {
-    int64_t i = e->heap_n++;
-    for (; i > 0 && e->heap[(i - 1) / 2] > value; i = (i - 1) / 2)
-        e->heap[i] = e->heap[(i - 1) / 2];
-    e->heap[i] = value;
+    uint64_t h = (key[0] ^ key[1] * UINT64_C(0x9E3779B97F4A7C15)) * UINT64_C(0xD6E8FEB86659FD93);
+    return (h ^ h >> 32) * UINT64_C(0xD6E8FEB86659FD93) >> (64 - CACHE_BITS);
 }
 
-static uint64_t heap_pop(struct dtx_encoder *e)
+/* Keys of the batch; their lines of the cache are on their way when they are looked at. */
+static void prepare(struct dtx_encoder *e, const char *text, int64_t end, int64_t n)
 {
-    uint64_t top = e->heap[0], last = e->heap[--e->heap_n];
-    int64_t i = 0;
-    for (;;) {
-        int64_t child = 2 * i + 1;
-        if (child >= e->heap_n)
-            break;
-        child += child + 1 < e->heap_n && e->heap[child + 1] < e->heap[child];
-        if (e->heap[child] >= last)
-            break;
-        e->heap[i] = e->heap[child];
-        i = child;
-    }
-    e->heap[i] = last;
-    return top;
-}
-
-static void push_pair(struct dtx_encoder *e, int32_t at)
-{
-    const struct symbol *s = &e->symbols[at];
-    if (s->after < 0)
-        return;
-    int32_t rank = dtx_pair_rank(e->t, s->id, e->symbols[s->after].id);
-    if (rank >= 0)
-        heap_push(e, (uint64_t)rank << 32 | (uint32_t)at);
-}
-
-/* The heap gets n − 1 pairs and at most two more for each of the n − 1 merges. */
-static enum dtx_status reserve_long(struct dtx_ctx *ctx, struct dtx_encoder *e, int64_t n)
-{
-    void *p;
-    DTX_TRY(ctx, dtx_grow(ctx, e->symbols, 0, n, sizeof *e->symbols, &e->symbol_capacity, &p));
-    e->symbols = p;
-    DTX_TRY(ctx, dtx_grow(ctx, e->heap, 0, 3 * n, sizeof *e->heap, &e->heap_capacity, &p));
-    e->heap = p;
-    return DTX_OK;
-}
-
-/* The same result as merge_short in O(n log n): pairs in a heap by (rank, position); a popped entry counts only when
- * the pair at its position still has that rank. */
-static enum dtx_status merge_long(struct dtx_ctx *ctx, struct dtx_encoder *e, const char *piece, int64_t n,
-                                  struct dtx_ids *out)
-{
-    DTX_TRY(ctx, reserve_long(ctx, e, n));
-    struct symbol *symbols = e->symbols;
-    e->heap_n = 0;
-    for (int64_t i = 0; i < n; i++)
-        symbols[i] =
-            (struct symbol){e->t->byte_id[(unsigned char)piece[i]], (int32_t)i - 1, i + 1 < n ? (int32_t)i + 1 : -1};
-    for (int64_t i = 0; i + 1 < n; i++)
-        push_pair(e, (int32_t)i);
-    while (e->heap_n > 0) {
-        uint64_t top = heap_pop(e);
-        int32_t at = (int32_t)(uint32_t)top, rank = (int32_t)(top >> 32);
-        struct symbol *s = &symbols[at];
-        if (s->id < 0 || s->after < 0)
+    for (int64_t i = 0; i < n; i++) {
+        const struct dtx_piece_span *piece = &e->pieces[i];
+        if (piece->n > CACHED_BYTES)
             continue;
-        if (dtx_pair_rank(e->t, s->id, symbols[s->after].id) != rank && !DTX_MUTANT(bpe_stale_pairs_merged))
-            continue;
-        struct symbol *gone = &symbols[s->after];
-        s->id = e->t->merges[rank].id;
-        s->after = gone->after;
-        gone->id = -1;
-        if (s->after >= 0)
-            symbols[s->after].before = at;
-        push_pair(e, at);
-        if (s->before >= 0)
-            push_pair(e, s->before);
+        make_key(text + piece->first, piece->n, end - piece->first, e->keys[i].key);
+        e->keys[i].place = &e->cache[place_of(e->keys[i].key)];
+        __builtin_prefetch(e->keys[i].place);
     }
-    DTX_TRY(ctx, dtx_ids_reserve(ctx, out, n));
-    for (int32_t i = 0; i >= 0; i = symbols[i].after)
-        out->data[out->n++] = symbols[i].id;
-    return DTX_OK;
 }
 
-static enum dtx_status encode_piece(struct dtx_ctx *ctx, struct dtx_encoder *e, const char *piece, int64_t n,
+/* Ids of a piece that no cache knows; `ids` has room for n ≤ DTX_SHORT_PIECE. */
+static int64_t merge_piece(const struct dtx_tokenizer *t, const char *piece, int64_t n, int32_t *ids)
+{
+    ids[0] = t->ignore_merges && !DTX_MUTANT(ignore_merges_ignored) ? dtx_tokenizer_find(t, piece, n) : -1;
+    return ids[0] >= 0 ? 1 : dtx_merge_short(t, piece, n, ids);
+}
+
+/* A piece that is not at its place in the cache takes it. */
+static int64_t encode_new(struct dtx_encoder *e, const struct cached_key *key, const char *piece, int64_t n,
+                          int32_t *ids)
+{
+    struct cached *line = key->place;
+    int64_t n_ids = merge_piece(e->t, piece, n, ids);
+    if (n_ids > CACHED_IDS)
+        return n_ids;
+    memcpy(line->key, key->key, sizeof key->key);
+    memcpy(line->ids, ids, (size_t)n_ids * sizeof *ids);
+    if (n_ids < CACHED_IDS)
+        line->ids[CACHED_IDS - 1] = (int32_t)-n_ids;
+    return n_ids;
+}
+
+static enum dtx_status encode_large(struct dtx_ctx *ctx, struct dtx_encoder *e, const char *piece, int64_t n,
                                     struct dtx_ids *out)
 {
-    if (n > SHORT_PIECE) {
-        int32_t whole = e->t->ignore_merges ? dtx_tokenizer_find(e->t, piece, n) : -1;
-        if (whole < 0)
-            return merge_long(ctx, e, piece, n, out);
-        DTX_TRY(ctx, dtx_ids_reserve(ctx, out, 1));
-        out->data[out->n++] = whole;
-        return DTX_OK;
-    }
-    DTX_TRY(ctx, dtx_ids_reserve(ctx, out, n));
-    int32_t *ids = out->data + out->n;
-    struct cached *entry = NULL;
-    if (n <= CACHED_BYTES) {
-        entry = &e->cache[dtx_hash(piece, (size_t)n, 0) % CACHE_ENTRIES];
-        if (entry->n_bytes == n && memcmp(entry->bytes, piece, (size_t)n) == 0) {
-            memcpy(ids, entry->ids, entry->n_ids * sizeof *ids);
-            out->n += entry->n_ids;
-            return DTX_OK;
+    if (n > MOST_PIECE)
+        return dtx_fail(ctx, DTX_E_RANGE, "a piece of %lld bytes without a break", (long long)n);
+    int32_t whole = e->t->ignore_merges ? dtx_tokenizer_find(e->t, piece, n) : -1;
+    if (whole < 0)
+        return dtx_merge_long(ctx, e->merge, e->t, piece, n, out);
+    DTX_TRY(ctx, dtx_ids_reserve(ctx, out, 1));
+    out->data[out->n++] = whole;
+    return DTX_OK;
+}
+
+static enum dtx_status encode_batch(struct dtx_ctx *ctx, struct dtx_encoder *e, const char *text, int64_t n,
+                                    struct dtx_ids *out)
+{
+    for (int64_t i = 0; i < n; i++) {
+        const struct dtx_piece_span *piece = &e->pieces[i];
+        if (piece->n > DTX_SHORT_PIECE) {
+            DTX_TRY(ctx, encode_large(ctx, e, text + piece->first, piece->n, out));
+            continue;
+        }
+        if (out->capacity - out->n < DTX_SHORT_PIECE)
+            DTX_TRY(ctx, dtx_ids_reserve(ctx, out, DTX_SHORT_PIECE));
+        int32_t *ids = out->data + out->n;
+        if (piece->n > CACHED_BYTES) {
+            out->n += merge_piece(e->t, text + piece->first, piece->n, ids);
+            continue;
+        }
+        const struct cached_key *key = &e->keys[i];
+        const struct cached *line = key->place;
+        if (line->key[0] == key->key[0] && line->key[1] == key->key[1]) {
+            int32_t last = line->ids[CACHED_IDS - 1];
+            int64_t n_ids = last < 0 ? -last : CACHED_IDS;
+            memcpy(ids, line->ids, 4 * sizeof *ids); /* most have no more */
+            if (n_ids > 4)
+                memcpy(ids + 4, line->ids + 4, sizeof line->ids - 4 * sizeof *ids);
+            out->n += n_ids;
+        } else {
+            out->n += encode_new(e, key, text + piece->first, piece->n, ids);
         }
     }
-    int64_t n_ids = 1;
-    ids[0] = e->t->ignore_merges ? dtx_tokenizer_find(e->t, piece, n) : -1;
-    if (ids[0] < 0) {
-        for (int64_t i = 0; i < n; i++)
-            ids[i] = e->t->byte_id[(unsigned char)piece[i]];
-        n_ids = merge_short(e->t, ids, n);
-    }
-    if (entry && n_ids <= CACHED_IDS) {
-        entry->n_bytes = (uint8_t)n;
-        entry->n_ids = (uint8_t)n_ids;
-        memcpy(entry->bytes, piece, (size_t)n);
-        memcpy(entry->ids, ids, (size_t)n_ids * sizeof *ids);
-    }
-    out->n += n_ids;
     return DTX_OK;
+}
+
+static enum dtx_status encode_pieces(struct dtx_ctx *ctx, struct dtx_encoder *e, const char *text, int64_t n,
+                                     struct dtx_ids *out)
+{
+    int64_t pieces;
+    dtx_splitter_start(e->splitter, text, n);
+    for (;;) {
+        DTX_TRY(ctx, dtx_splitter_next(ctx, e->splitter, e->pieces, BATCH, &pieces));
+        if (pieces == 0)
+            return DTX_OK;
+        prepare(e, text, n, pieces);
+        DTX_TRY(ctx, encode_batch(ctx, e, text, pieces, out));
+    }
+}
+
+static enum dtx_status encode_part(struct dtx_ctx *ctx, struct dtx_encoder *e, int stage, const char *text, int64_t n,
+                                   struct dtx_ids *out);
+
+/* Looks for the added tokens of a stage; what lies between them goes to the next one. */
+static enum dtx_status cut_added(struct dtx_ctx *ctx, struct dtx_encoder *e, int stage, const char *text, int64_t n,
+                                 struct dtx_ids *out)
+{
+    struct dtx_added_match match;
+    int64_t at = 0, done = 0;
+    while (dtx_added_find(e->added[stage], text, n, done, &at, &match)) {
+        if (match.from > done)
+            DTX_TRY(ctx, encode_part(ctx, e, stage + 1, text + done, match.from - done, out));
+        DTX_TRY(ctx, dtx_ids_reserve(ctx, out, 1));
+        out->data[out->n++] = match.id;
+        done = match.to;
+    }
+    return done < n ? encode_part(ctx, e, stage + 1, text + done, n - done, out) : DTX_OK;
+}
+
+/* text[n] in the tokenizer's normal forms: itself, or in one of the encoder's buffers. */
+static enum dtx_status normalize(struct dtx_ctx *ctx, struct dtx_encoder *e, const char **text, int64_t *n)
+{
+    const struct dtx_unicode *u = dtx_pattern_unicode(e->t->pattern);
+    for (int i = 0; i < e->t->n_forms; i++) {
+        if (dtx_normal_prefix(u, e->t->forms[i], *text, *n) == *n)
+            continue;
+        struct dtx_bytes *to = &e->normal[*text == e->normal[0].data];
+        to->n = 0;
+        DTX_TRY(ctx, dtx_normalize(ctx, u, e->t->forms[i], *text, *n, &e->scratch, to));
+        *text = to->data;
+        *n = to->n;
+    }
+    return DTX_OK;
+}
+
+/* Stage 0: text as it is; 1: between the first added tokens; 2: pieces. */
+static enum dtx_status encode_part(struct dtx_ctx *ctx, struct dtx_encoder *e, int stage, const char *text, int64_t n,
+                                   struct dtx_ids *out)
+{
+    if (stage == 1)
+        DTX_TRY(ctx, normalize(ctx, e, &text, &n));
+    if (stage < 2)
+        return e->added[stage] ? cut_added(ctx, e, stage, text, n, out) : encode_part(ctx, e, stage + 1, text, n, out);
+    return encode_pieces(ctx, e, text, n, out);
 }
 
 enum dtx_status dtx_encoder_run(struct dtx_ctx *ctx, struct dtx_encoder *e, const char *text, int64_t n,
@@ -219,12 +252,5 @@ enum dtx_status dtx_encoder_run(struct dtx_ctx *ctx, struct dtx_encoder *e, cons
         text = e->repaired.data;
         n = e->repaired.n;
     }
-    for (int64_t start = 0, end; start < n; start = end) {
-        DTX_TRY(ctx, dtx_splitter_next(ctx, e->splitter, text, n, start, &end));
-        if (end - start > MOST_PIECE)
-            return dtx_fail(ctx, DTX_E_RANGE, "a piece of %lld bytes without a break at byte %lld",
-                            (long long)(end - start), (long long)start);
-        DTX_TRY(ctx, encode_piece(ctx, e, text + start, end - start, out));
-    }
-    return DTX_OK;
+    return encode_part(ctx, e, 0, text, n, out);
 }

@@ -68,7 +68,7 @@ enum dtx_status dtx_file_read_some(struct dtx_ctx *ctx, int fd, const char *path
 }
 
 /* Takes the lock and makes sure that the name still means the locked file: the former holder may have renamed it. */
-static enum dtx_status lock_partial(struct dtx_ctx *ctx, struct dtx_outfile *f)
+static enum dtx_status lock_partial(struct dtx_ctx *ctx, struct dtx_outfile *f, int64_t bytes)
 {
     if (flock(f->fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
         return dtx_fail(ctx, DTX_E_IO, "%s is being written by another process; wait for it or choose another name",
@@ -76,12 +76,16 @@ static enum dtx_status lock_partial(struct dtx_ctx *ctx, struct dtx_outfile *f)
     struct stat mine, named;
     if (fstat(f->fd, &mine) != 0 || stat(f->partial, &named) != 0 || mine.st_ino != named.st_ino)
         return dtx_fail(ctx, DTX_E_IO, "another process has just finished writing %s", f->path);
-    if (ftruncate(f->fd, 0) != 0)
+    if (mine.st_size < bytes)
+        return dtx_fail(ctx, DTX_E_FORMAT, "%s has %lld bytes, %lld were written: it cannot be continued", f->partial,
+                        (long long)mine.st_size, (long long)bytes);
+    if (ftruncate(f->fd, bytes) != 0 || lseek(f->fd, bytes, SEEK_SET) != bytes)
         return dtx_fail(ctx, DTX_E_IO, "cannot truncate %s: %s", f->partial, strerror(errno));
+    f->written = bytes;
     return DTX_OK;
 }
 
-enum dtx_status dtx_outfile_open(struct dtx_ctx *ctx, struct dtx_outfile *f, const char *path)
+enum dtx_status dtx_outfile_reopen(struct dtx_ctx *ctx, struct dtx_outfile *f, const char *path, int64_t bytes)
 {
     *f = (struct dtx_outfile){.fd = -1};
     enum dtx_status status;
@@ -95,7 +99,7 @@ enum dtx_status dtx_outfile_open(struct dtx_ctx *ctx, struct dtx_outfile *f, con
         status = dtx_fail(ctx, dtx_status_of_path(errno), "cannot create %s: %s", f->partial, strerror(errno));
         goto fail;
     }
-    status = lock_partial(ctx, f);
+    status = lock_partial(ctx, f, bytes);
     if (status == DTX_OK)
         return DTX_OK;
     close(f->fd); /* not ours: it stays where it is */
@@ -103,6 +107,11 @@ enum dtx_status dtx_outfile_open(struct dtx_ctx *ctx, struct dtx_outfile *f, con
 fail:
     dtx_outfile_discard(f);
     return status;
+}
+
+enum dtx_status dtx_outfile_open(struct dtx_ctx *ctx, struct dtx_outfile *f, const char *path)
+{
+    return dtx_outfile_reopen(ctx, f, path, 0);
 }
 
 static enum dtx_status write_all(struct dtx_ctx *ctx, struct dtx_outfile *f, const char *data, size_t bytes)
@@ -165,6 +174,12 @@ enum dtx_status dtx_outfile_rename(struct dtx_ctx *ctx, struct dtx_outfile *f)
         return dtx_fail(ctx, DTX_E_IO, "cannot rename %s to %s: %s", f->partial, f->path, strerror(errno));
     release(f);
     return DTX_OK;
+}
+
+void dtx_outfile_keep(struct dtx_outfile *f)
+{
+    if (f->path)
+        release(f);
 }
 
 void dtx_outfile_discard(struct dtx_outfile *f)

@@ -25,12 +25,16 @@ struct dtx_outfile {
 };
 
 enum dtx_status dtx_outfile_open(struct dtx_ctx *ctx, struct dtx_outfile *f, const char *path);
+/* Goes on with the partial file that a killed run left: its first `bytes` bytes stay, what follows is cut off. */
+enum dtx_status dtx_outfile_reopen(struct dtx_ctx *ctx, struct dtx_outfile *f, const char *path, int64_t bytes);
 enum dtx_status dtx_outfile_write(struct dtx_ctx *ctx, struct dtx_outfile *f, const void *data, size_t bytes);
 enum dtx_status dtx_outfile_flush(struct dtx_ctx *ctx, struct dtx_outfile *f);
 /* Flush and fsync: after it only the rename is missing. */
 enum dtx_status dtx_outfile_sync(struct dtx_ctx *ctx, struct dtx_outfile *f);
 /* Renames to the final name (after dtx_outfile_sync) and frees the object. The folder is not synced. */
 enum dtx_status dtx_outfile_rename(struct dtx_ctx *ctx, struct dtx_outfile *f);
+/* Closes and frees the object; the partial file stays, if it still has that name. */
+void dtx_outfile_keep(struct dtx_outfile *f);
 /* Removes the partial file and frees the object; accepts one never opened (zeroed) or already renamed. */
 void dtx_outfile_discard(struct dtx_outfile *f);
 /* fsync of the folder that holds `path`. */

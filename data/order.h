@@ -15,10 +15,12 @@ struct dtx_order {
     int rounds;
 };
 
-/* n in [1, 2^62]. The order depends on seed and n alone. */
-enum dtx_status dtx_order_init(struct dtx_ctx *ctx, struct dtx_order *order, uint64_t seed, int64_t n);
+/* n in [1, 2^62]. The order depends on seed, number and n alone; number: of the order among those of a run, 0, 1, … */
+enum dtx_status dtx_order_init(struct dtx_ctx *ctx, struct dtx_order *order, uint64_t seed, int64_t number, int64_t n);
 /* Element i of epoch's permutation, 0 ≤ i < n. */
 int64_t dtx_order_at(const struct dtx_order *order, int64_t epoch, int64_t i);
+/* The i with dtx_order_at(order, epoch, i) = x. */
+int64_t dtx_order_find(const struct dtx_order *order, int64_t epoch, int64_t x);
 /* Sample g ≥ 0 of the endless sequence: element g mod n of the permutation of epoch g / n. */
 int64_t dtx_order_sample(const struct dtx_order *order, int64_t g);
 

@@ -3,25 +3,36 @@
 #include <math.h>
 #include <string.h>
 
-#include "data/order.h"
-#include "data/tokenfile.h"
+#include "data/blend.h"
+#include "data/course.h"
+#include "data/parts.h"
 #include "kernels/base/mem.h"
 #include "kernels/base/mutant.h"
 
-struct source {
-    struct dtx_tokenfile *file;
-    int64_t first_token, tokens;   /* the part that is read */
-    int64_t first_sample, samples; /* among the samples of all sources */
+struct dtx_stream {
+    struct dtx_stream_config config; /* its texts are not kept */
+    struct dtx_filepool *files;
+    char *cache_dir; /* NULL: none */
+    struct dtx_source_list list;
+    int n_parts;
+    struct dtx_part *parts; /* [list.n_paths] */
+    struct dtx_blend blend;
+    struct dtx_data_ledger ledger; /* at the start, arranged for this configuration */
+    struct dtx_course **courses;   /* [list.n] */
+    struct dtx_cursor *start;      /* [list.n] */
+    int64_t samples, tokens, tail;
 };
 
-struct dtx_stream {
-    int64_t length, vocab;
-    int32_t separator;
-    bool doc_reset, in_order;
-    int64_t samples, tokens, tail;
-    struct dtx_order order;
-    int n_sources;
-    struct source *sources;
+/* Where one course is: `drawn` samples of it behind the stream's start. */
+struct place {
+    struct dtx_cursor cursor;
+    int64_t drawn;
+};
+
+struct dtx_walk {
+    struct place *places;     /* [sources] */
+    int32_t *ids;             /* [length + 1] */
+    struct dtx_piece *pieces; /* [length] */
 };
 
 static enum dtx_status check_config(struct dtx_ctx *ctx, const struct dtx_stream_config *c)
@@ -40,79 +51,138 @@ static enum dtx_status check_config(struct dtx_ctx *ctx, const struct dtx_stream
     return DTX_OK;
 }
 
-/* The held-out documents are the last round(share · documents), at least one and not all. */
-static enum dtx_status cut_part(struct dtx_ctx *ctx, struct source *src, const struct dtx_stream_config *c)
+static const char *part_name(const struct dtx_stream_config *c)
 {
-    const struct dtx_tokenfile_info *info = dtx_tokenfile_info(src->file);
-    src->first_token = 0;
-    src->tokens = info->tokens;
-    if (c->heldout == 0)
+    return c->use_heldout ? "held-out" : "training";
+}
+
+static int64_t targets_of(const struct dtx_part *part)
+{
+    return dtx_max64(part->tokens - 1, 0);
+}
+
+static enum dtx_status open_parts(struct dtx_ctx *ctx, struct dtx_stream *s)
+{
+    const struct dtx_stream_config *c = &s->config;
+    struct dtx_parts_config config = {.source = {.files = s->files,
+                                                 .vocab = c->vocab,
+                                                 .separator = c->separator,
+                                                 .type = c->type,
+                                                 .trusted = c->trusted},
+                                      .heldout = c->heldout,
+                                      .use_heldout = c->use_heldout,
+                                      .identify = !c->use_heldout && !c->trusted};
+    void *p;
+    DTX_TRY(ctx, dtx_mem_alloc(ctx, s->list.n_paths, sizeof *s->parts, &p));
+    s->parts = p;
+    for (int f = 0; f < s->list.n_paths; f++) {
+        struct dtx_part *part = &s->parts[f];
+        DTX_TRY(ctx, dtx_part_open(ctx, &config, s->list.paths[f], part));
+        s->n_parts++;
+        int64_t used = targets_of(part) / c->length * c->length;
+        s->tokens += part->tokens;
+        s->tail += part->tokens - (used > 0 ? used + 1 : 0);
+        if (used == 0)
+            dtx_log(ctx, DTX_LOG_WARN,
+                    "%s: its %s part of %lld tokens is shorter than one sample of %lld + 1: not used", part->path,
+                    part_name(c), (long long)part->tokens, (long long)c->length);
+    }
+    return DTX_OK;
+}
+
+/* Where a run of before the ledger stands: all files were one source. */
+static enum dtx_status make_before(struct dtx_ctx *ctx, const struct dtx_stream *s, struct dtx_data_ledger_plan plan,
+                                   struct dtx_data_ledger *out)
+{
+    const struct dtx_stream_config *c = &s->config;
+    const int first[2] = {0, plan.n_files};
+    struct dtx_data_ledger none = {0};
+    int64_t n = 0;
+    if (c->samples_before == 0)
         return DTX_OK;
-    if (info->documents < 2)
-        return dtx_fail(
-            ctx, DTX_E_CONFIG,
-            "%s has %lld document(s): a held-out share of %g needs at least 2; tokenize with --split or set "
-            "the share to 0",
-            info->index_path, (long long)info->documents, c->heldout);
-    int64_t held = (int64_t)llround(c->heldout * (double)info->documents), cut;
-    held = dtx_min64(dtx_max64(held, 1), info->documents - 1);
-    DTX_TRY(ctx, dtx_tokenfile_document(ctx, src->file, info->documents - held, &cut));
-    if (c->use_heldout) {
-        src->first_token = cut;
-        src->tokens = info->tokens - cut;
-    } else if (!DTX_MUTANT(stream_heldout_overlap)) {
-        src->tokens = cut;
+    if (c->samples_before < 0 || c->length_before < 1)
+        return dtx_fail(ctx, DTX_E_RANGE, "%lld samples of length %lld are not possible", (long long)c->samples_before,
+                        (long long)c->length_before);
+    plan.first = first;
+    plan.n_sources = 1;
+    plan.length = c->length_before;
+    for (int f = 0; f < plan.n_files; f++)
+        n += plan.files[f].targets / c->length_before;
+    if (n == 0)
+        return dtx_fail(ctx, DTX_E_CONFIG, "%s: no sample of the checkpoint's length %lld is in these files",
+                        s->list.paths[0], (long long)c->length_before);
+    DTX_TRY(ctx, dtx_data_ledger_arrange(ctx, &none, &plan, out));
+    out->samples = c->samples_before;
+    out->courses[0].epoch = c->samples_before / n;
+    out->courses[0].done = c->samples_before % n;
+    return DTX_OK;
+}
+
+static enum dtx_status make_ledger(struct dtx_ctx *ctx, struct dtx_stream *s, const char *text)
+{
+    void *p;
+    struct dtx_data_ledger before = {0};
+    DTX_TRY(ctx, dtx_mem_alloc(ctx, s->n_parts, sizeof(struct dtx_data_ledger_file), &p));
+    struct dtx_data_ledger_file *files = p;
+    for (int f = 0; f < s->n_parts; f++)
+        files[f] = (struct dtx_data_ledger_file){s->parts[f].id, targets_of(&s->parts[f]), (char *)s->parts[f].path};
+    struct dtx_data_ledger_plan plan = {.files = files,
+                                        .first = s->list.first,
+                                        .n_files = s->n_parts,
+                                        .n_sources = s->list.n,
+                                        .length = s->config.length,
+                                        .same_files = s->config.trusted};
+    enum dtx_status status = text ? dtx_data_ledger_read(ctx, text, &before) : make_before(ctx, s, plan, &before);
+    if (status == DTX_OK)
+        status = dtx_data_ledger_arrange(ctx, &before, &plan, &s->ledger);
+    dtx_data_ledger_free(&before);
+    dtx_mem_free(p);
+    return status;
+}
+
+static enum dtx_status open_courses(struct dtx_ctx *ctx, struct dtx_stream *s)
+{
+    void *p;
+    int64_t length = s->config.length;
+    DTX_TRY(ctx, dtx_mem_alloc(ctx, s->list.n, sizeof(struct dtx_course *), &p));
+    s->courses = p;
+    DTX_TRY(ctx, dtx_mem_alloc(ctx, s->list.n, sizeof *s->start, &p));
+    s->start = p;
+    for (int i = 0; i < s->list.n; i++) {
+        DTX_TRY(ctx,
+                dtx_course_open(ctx, s->config.seed, &s->ledger, &s->ledger.courses[i], &s->courses[i], &s->start[i]));
+        int64_t tokens = 0, n = dtx_course_samples(s->courses[i]);
+        for (int f = s->list.first[i]; f < s->list.first[i + 1]; f++)
+            tokens += s->parts[f].tokens;
+        if (n == 0)
+            return dtx_fail(ctx, DTX_E_CONFIG,
+                            "%s: the %s part has %lld tokens, one sample needs %lld + 1: give more text, a shorter "
+                            "sample or another held-out share (now %g), or leave the source out",
+                            s->list.paths[s->list.first[i]], part_name(&s->config), (long long)tokens,
+                            (long long)length, s->config.heldout);
+        s->samples += n;
     }
     return DTX_OK;
 }
 
-static enum dtx_status open_source(struct dtx_ctx *ctx, struct dtx_stream *s, const struct dtx_stream_config *c,
-                                   const char *prefix)
+static enum dtx_status open_all(struct dtx_ctx *ctx, struct dtx_stream *s)
 {
-    struct source *src = &s->sources[s->n_sources];
-    DTX_TRY(ctx, (c->trusted ? dtx_tokenfile_open_trusted : dtx_tokenfile_open)(ctx, prefix, c->vocab, &src->file));
-    s->n_sources++;
-    DTX_TRY(ctx, cut_part(ctx, src, c));
-    src->first_sample = s->samples;
-    src->samples = src->tokens > 0 ? (src->tokens - 1) / c->length : 0;
-    if (DTX_MUTANT(stream_last_sample_lost) && src->samples > 0)
-        src->samples = src->tokens / c->length - 1;
-    s->samples += src->samples;
-    s->tokens += src->tokens;
-    s->tail += src->samples > 0 ? src->tokens - (src->samples * c->length + 1) : src->tokens;
-    if (src->samples == 0)
-        dtx_log(ctx, DTX_LOG_WARN, "%s: its %s part of %lld tokens is shorter than one sample of %lld + 1: not used",
-                prefix, c->use_heldout ? "held-out" : "training", (long long)src->tokens, (long long)c->length);
-    return DTX_OK;
-}
-
-static enum dtx_status open_sources(struct dtx_ctx *ctx, struct dtx_stream *s, const struct dtx_stream_config *c)
-{
-    int n = 1;
-    for (const char *p = c->paths; *p; p++)
-        n += *p == ',';
-    void *sources, *prefix;
-    DTX_TRY(ctx, dtx_mem_alloc(ctx, n, sizeof *s->sources, &sources));
-    s->sources = sources;
-    for (const char *p = c->paths; p;) {
-        const char *comma = strchr(p, ',');
-        size_t bytes = comma ? (size_t)(comma - p) : strlen(p);
-        if (bytes == 0)
-            return dtx_fail(ctx, DTX_E_CONFIG, "an empty path in the list of token files '%s'", c->paths);
-        DTX_TRY(ctx, dtx_mem_alloc(ctx, (int64_t)bytes + 1, 1, &prefix));
-        memcpy(prefix, p, bytes);
-        enum dtx_status status = open_source(ctx, s, c, prefix);
-        dtx_mem_free(prefix);
-        DTX_TRY(ctx, status);
-        p = comma ? comma + 1 : NULL;
-    }
-    if (s->samples == 0)
-        return dtx_fail(ctx, DTX_E_CONFIG,
-                        "%s: the %s part has %lld tokens, one sample needs %lld + 1: give more text, a shorter sample "
-                        "or another held-out share (now %g)",
-                        c->paths, c->use_heldout ? "held-out" : "training", (long long)s->tokens, (long long)c->length,
-                        c->heldout);
-    return DTX_OK;
+    const struct dtx_stream_config *c = &s->config;
+    void *p;
+    DTX_TRY(ctx, dtx_source_list_read(ctx, c->paths, &s->list));
+    DTX_TRY(ctx, dtx_filepool_create(ctx, c->mmap, 0, &s->files));
+    if (c->cache_dir && *c->cache_dir)
+        DTX_TRY(ctx, dtx_mem_text(ctx, c->cache_dir, &s->cache_dir));
+    DTX_TRY(ctx, open_parts(ctx, s));
+    DTX_TRY(ctx, make_ledger(ctx, s, c->ledger));
+    DTX_TRY(ctx, open_courses(ctx, s));
+    DTX_TRY(ctx, dtx_mem_alloc(ctx, s->list.n, sizeof(char *), &p));
+    const char **names = p;
+    for (int i = 0; i < s->list.n; i++)
+        names[i] = s->list.paths[s->list.first[i]];
+    enum dtx_status status = dtx_blend_init(ctx, &s->blend, c->seed, s->list.weights, names, s->list.n);
+    dtx_mem_free(p);
+    return status;
 }
 
 enum dtx_status dtx_stream_open(struct dtx_ctx *ctx, const struct dtx_stream_config *config, struct dtx_stream **out)
@@ -121,28 +191,33 @@ enum dtx_status dtx_stream_open(struct dtx_ctx *ctx, const struct dtx_stream_con
     void *p;
     DTX_TRY(ctx, dtx_mem_alloc(ctx, 1, sizeof(struct dtx_stream), &p));
     struct dtx_stream *s = p;
-    s->length = config->length;
-    s->vocab = config->vocab;
-    s->separator = config->separator;
-    s->doc_reset = config->doc_reset;
-    s->in_order = config->use_heldout;
-    enum dtx_status status;
-    DTX_TRY_GOTO(ctx, status, open_sources(ctx, s, config), fail);
-    DTX_TRY_GOTO(ctx, status, dtx_order_init(ctx, &s->order, config->seed, s->samples), fail);
+    s->config = *config;
+    enum dtx_status status = open_all(ctx, s);
+    if (status != DTX_OK) {
+        dtx_stream_close(s);
+        return status;
+    }
+    s->config.paths = s->config.type = s->config.cache_dir = s->config.ledger = NULL;
     *out = s;
     return DTX_OK;
-fail:
-    dtx_stream_close(s);
-    return status;
 }
 
 void dtx_stream_close(struct dtx_stream *s)
 {
     if (!s)
         return;
-    for (int i = 0; i < s->n_sources; i++)
-        dtx_tokenfile_close(s->sources[i].file);
-    dtx_mem_free(s->sources);
+    for (int i = 0; s->courses && i < s->list.n; i++)
+        dtx_course_close(s->courses[i]);
+    for (int i = 0; i < s->n_parts; i++)
+        dtx_part_close(&s->parts[i]);
+    dtx_filepool_free(s->files);
+    dtx_data_ledger_free(&s->ledger);
+    dtx_blend_free(&s->blend);
+    dtx_source_list_free(&s->list);
+    dtx_mem_free(s->cache_dir);
+    dtx_mem_free(s->courses);
+    dtx_mem_free(s->start);
+    dtx_mem_free(s->parts);
     dtx_mem_free(s);
 }
 
@@ -163,60 +238,208 @@ int64_t dtx_stream_tail(const struct dtx_stream *s)
 
 int64_t dtx_stream_length(const struct dtx_stream *s)
 {
-    return s->length;
+    return s->config.length;
 }
 
-/* The source that holds sample i of the concatenation; sources without samples are passed over. */
-static const struct source *find_source(const struct dtx_stream *s, int64_t i)
+int64_t dtx_stream_first(const struct dtx_stream *s)
 {
-    int low = 0, high = s->n_sources;
-    while (high - low > 1) {
-        int middle = (low + high) / 2;
-        if (s->sources[middle].first_sample <= i)
-            low = middle;
-        else
-            high = middle;
+    return s->ledger.samples;
+}
+
+const struct dtx_data_ledger *dtx_stream_start(const struct dtx_stream *s)
+{
+    return &s->ledger;
+}
+
+enum dtx_status dtx_walk_open(struct dtx_ctx *ctx, const struct dtx_stream *s, struct dtx_walk **out)
+{
+    void *p;
+    enum dtx_status status;
+    DTX_TRY(ctx, dtx_mem_alloc(ctx, 1, sizeof(struct dtx_walk), &p));
+    struct dtx_walk *walk = p;
+    DTX_TRY_GOTO(ctx, status, dtx_mem_alloc(ctx, s->list.n, sizeof *walk->places, &p), fail);
+    walk->places = p;
+    DTX_TRY_GOTO(ctx, status, dtx_mem_alloc(ctx, s->config.length + 1, sizeof *walk->ids, &p), fail);
+    walk->ids = p;
+    DTX_TRY_GOTO(ctx, status, dtx_mem_alloc(ctx, s->config.length, sizeof *walk->pieces, &p), fail);
+    walk->pieces = p;
+    for (int i = 0; i < s->list.n; i++)
+        walk->places[i].cursor = s->start[i];
+    *out = walk;
+    return DTX_OK;
+fail:
+    dtx_walk_close(walk);
+    return status;
+}
+
+void dtx_walk_close(struct dtx_walk *walk)
+{
+    if (!walk)
+        return;
+    dtx_mem_free(walk->places);
+    dtx_mem_free(walk->ids);
+    dtx_mem_free(walk->pieces);
+    dtx_mem_free(walk);
+}
+
+/* Samples of a source between the stream's start and sample i. */
+static int64_t drawn_before(const struct dtx_stream *s, int source, int64_t i)
+{
+    return dtx_blend_count(&s->blend, source, i) - dtx_blend_count(&s->blend, source, s->ledger.samples);
+}
+
+/* Moves a place to its course's sample that many behind the start; back by beginning anew. */
+static void go_to(const struct dtx_stream *s, int source, struct place *place, int64_t drawn)
+{
+    if (drawn < place->drawn)
+        *place = (struct place){.cursor = s->start[source]};
+    dtx_course_advance(s->courses[source], &place->cursor, drawn - place->drawn);
+    place->drawn = drawn;
+}
+
+/* The pieces of sample i, at most `length`; its source. */
+static int find_pieces(const struct dtx_stream *s, struct place *places, int64_t i, struct dtx_piece *pieces,
+                       int64_t *n)
+{
+    int source = dtx_blend_source(&s->blend, i);
+    int64_t drawn = drawn_before(s, source, i);
+    if (s->config.use_heldout) {
+        dtx_course_in_order(s->courses[source], drawn, pieces);
+        *n = 1;
+        return source;
     }
-    return &s->sources[low];
+    go_to(s, source, &places[source], drawn);
+    dtx_course_next(s->courses[source], &places[source].cursor, pieces, n);
+    places[source].drawn++;
+    return source;
 }
 
-/* tokens[length + 1] → start[length] */
-static void find_starts(const struct dtx_stream *s, const int32_t *tokens, int32_t *start)
+static int64_t first_token(const struct dtx_stream *s, const struct dtx_part *part, const struct dtx_piece *piece)
 {
-    int32_t current = 0;
-    for (int64_t t = 0; t < s->length; t++) {
-        start[t] = current;
-        if (s->doc_reset && tokens[t] == s->separator)
-            current = (int32_t)t + !DTX_MUTANT(stream_document_starts_at_separator);
+    int64_t shift = DTX_MUTANT(stream_sample_overlap_missing) ? piece->first / s->config.length : 0;
+    return part->first + piece->first + shift;
+}
+
+/* How many of ids[n] come before the first separator; blocks of 16 are compared at once. */
+static int64_t before_separator(const int32_t *ids, int64_t n, int32_t separator)
+{
+    int64_t t = 0;
+    for (int found = 0; t + 16 <= n; t += 16) {
+        for (int k = 0; k < 16; k++)
+            found |= ids[t + k] == separator;
+        if (found)
+            break;
+    }
+    while (t < n && ids[t] != separator)
+        t++;
+    return t;
+}
+
+/* start[n] of ids[n], which lie in a row from `at` on; a document begins no earlier than `first`. */
+static void find_starts(const struct dtx_stream *s, const int32_t *ids, int64_t n, int64_t at, int64_t first,
+                        int32_t *start)
+{
+    for (int64_t t = 0; t < n;) {
+        int64_t end = s->config.doc_reset ? t + before_separator(ids + t, n - t, s->config.separator) + 1 : n;
+        end = dtx_min64(end, n);
+        for (; t < end; t++)
+            start[t] = (int32_t)first;
+        first = at + end - DTX_MUTANT(stream_document_starts_at_separator);
     }
 }
 
-enum dtx_status dtx_stream_read(struct dtx_ctx *ctx, const struct dtx_stream *s, int64_t first, int64_t n,
-                                int32_t *tokens, int32_t *doc_start)
+static enum dtx_status read_row(struct dtx_ctx *ctx, const struct dtx_stream *s, struct dtx_walk *walk, int64_t i,
+                                int32_t *tokens, int32_t *targets, int32_t *doc_start, bool *packed)
 {
-    if (first < 0 || n < 0)
-        return dtx_fail(ctx, DTX_E_RANGE, "samples %lld … + %lld are wanted", (long long)first, (long long)n);
-    int64_t step = s->length + DTX_MUTANT(stream_sample_overlap_missing);
+    int64_t length = s->config.length, n = 0, at = 0;
+    const struct dtx_part *parts = s->parts + s->list.first[find_pieces(s, walk->places, i, walk->pieces, &n)];
+    *packed = n != 1 || walk->pieces[0].n != length;
     for (int64_t k = 0; k < n; k++) {
-        int64_t g = first + k;
-        int64_t i = s->in_order ? g % s->samples : dtx_order_sample(&s->order, g);
-        const struct source *src = find_source(s, i);
-        int32_t *row = tokens + k * (s->length + 1);
-        DTX_TRY(ctx, dtx_tokenfile_read(ctx, src->file, src->first_token + (i - src->first_sample) * step,
-                                        s->length + 1, row));
+        const struct dtx_piece *piece = &walk->pieces[k];
+        const struct dtx_part *part = &parts[piece->file];
+        size_t bytes = (size_t)piece->n * sizeof *tokens;
+        if (s->cache_dir)
+            dtx_source_cache(ctx, part->source, s->cache_dir);
+        DTX_TRY(ctx, dtx_source_read(ctx, part->source, first_token(s, part, piece), piece->n + 1, walk->ids));
+        memcpy(tokens + at, walk->ids, bytes);
+        memcpy(targets + at, walk->ids + 1, bytes);
         if (doc_start)
-            find_starts(s, row, doc_start + k * s->length);
+            find_starts(s, walk->ids, piece->n, at, DTX_MUTANT(stream_pieces_see_each_other) ? 0 : at, doc_start + at);
+        at += piece->n;
+    }
+    for (int64_t t = at; t < length; t++) { /* the end of an epoch */
+        tokens[t] = 0;
+        targets[t] = -1;
+        if (doc_start)
+            doc_start[t] = (int32_t)at;
     }
     return DTX_OK;
 }
 
-static enum dtx_status count_part(struct dtx_ctx *ctx, const struct source *src, int64_t *counts)
+enum dtx_status dtx_stream_read(struct dtx_ctx *ctx, const struct dtx_stream *s, struct dtx_walk *walk, int64_t first,
+                                int64_t n, struct dtx_rows *rows)
+{
+    int64_t length = s->config.length;
+    if (first < s->ledger.samples || n < 0)
+        return dtx_fail(ctx, DTX_E_RANGE, "samples %lld … + %lld are wanted, the run stands at %lld", (long long)first,
+                        (long long)n, (long long)s->ledger.samples);
+    for (int64_t k = 0; k < n; k++) {
+        bool packed;
+        DTX_TRY(ctx, read_row(ctx, s, walk, first + k, rows->tokens + k * length, rows->targets + k * length,
+                              rows->doc_start ? rows->doc_start + k * length : NULL, &packed));
+        rows->packed |= packed;
+    }
+    return DTX_OK;
+}
+
+void dtx_stream_advise(const struct dtx_stream *s, const struct dtx_walk *walk, int64_t i)
+{
+    struct dtx_piece piece;
+    int64_t n;
+    int source = dtx_blend_source(&s->blend, i);
+    struct place place = walk->places[source];
+    if (!place.cursor.fresh) /* what comes is not known before it comes */
+        return;
+    go_to(s, source, &place, drawn_before(s, source, i));
+    if (!place.cursor.fresh)
+        return;
+    dtx_course_next(s->courses[source], &place.cursor, &piece, &n);
+    const struct dtx_part *part = &s->parts[s->list.first[source] + piece.file];
+    dtx_source_advise(part->source, part->first + piece.first, piece.n + 1);
+}
+
+enum dtx_status dtx_stream_ledger(struct dtx_ctx *ctx, const struct dtx_stream *s, struct dtx_walk *walk,
+                                  int64_t position, const struct dtx_skip *skips, int n_skips, char **text)
+{
+    struct dtx_data_ledger copy = {0};
+    struct dtx_data_ledger_plan plan = {.files = s->ledger.files,
+                                        .first = s->list.first,
+                                        .n_files = s->n_parts,
+                                        .n_sources = s->list.n,
+                                        .length = s->config.length,
+                                        .same_files = true};
+    enum dtx_status status = dtx_data_ledger_arrange(ctx, &s->ledger, &plan, &copy);
+    for (int i = 0; i < s->list.n && status == DTX_OK; i++) {
+        go_to(s, i, &walk->places[i], drawn_before(s, i, position));
+        dtx_course_note(&walk->places[i].cursor, &copy.courses[i]);
+    }
+    copy.samples = position;
+    copy.n_skips = 0;
+    for (int i = 0; i < n_skips && status == DTX_OK; i++)
+        status = dtx_data_ledger_skip(ctx, &copy, skips[i].first, skips[i].end);
+    if (status == DTX_OK)
+        status = dtx_data_ledger_write(ctx, &copy, text);
+    dtx_data_ledger_free(&copy);
+    return status;
+}
+
+static enum dtx_status count_part(struct dtx_ctx *ctx, const struct dtx_part *part, int64_t *counts)
 {
     int32_t ids[4096];
-    for (int64_t t = 0; t < src->tokens; t += 4096) {
-        int64_t part = dtx_min64(4096, src->tokens - t);
-        DTX_TRY(ctx, dtx_tokenfile_read(ctx, src->file, src->first_token + t, part, ids));
-        for (int64_t i = 0; i < part; i++)
+    for (int64_t t = 0; t < part->tokens; t += 4096) {
+        int64_t n = dtx_min64(4096, part->tokens - t);
+        DTX_TRY(ctx, dtx_source_read(ctx, part->source, part->first + t, n, ids));
+        for (int64_t i = 0; i < n; i++)
             counts[ids[i]]++;
     }
     return DTX_OK;
@@ -225,19 +448,17 @@ static enum dtx_status count_part(struct dtx_ctx *ctx, const struct source *src,
 enum dtx_status dtx_stream_entropy(struct dtx_ctx *ctx, const struct dtx_stream *s, double *nats)
 {
     void *p;
-    DTX_TRY(ctx, dtx_mem_alloc(ctx, s->vocab, sizeof(int64_t), &p));
+    DTX_TRY(ctx, dtx_mem_alloc(ctx, s->config.vocab, sizeof(int64_t), &p));
     int64_t *counts = p;
     enum dtx_status status = DTX_OK;
-    for (int i = 0; i < s->n_sources; i++)
-        DTX_TRY_GOTO(ctx, status, count_part(ctx, &s->sources[i], counts), done);
-    double sum = 0;
-    for (int64_t v = 0; v < s->vocab; v++) {
-        double share = (double)counts[v] / (double)s->tokens;
-        if (counts[v] > 0)
-            sum -= share * log(share);
-    }
-    *nats = sum;
-done:
+    for (int i = 0; i < s->n_parts && status == DTX_OK; i++)
+        status = count_part(ctx, &s->parts[i], counts);
+    *nats = 0;
+    for (int64_t v = 0; v < s->config.vocab && status == DTX_OK; v++)
+        if (counts[v] > 0) {
+            double share = (double)counts[v] / (double)s->tokens;
+            *nats -= share * log(share);
+        }
     dtx_mem_free(counts);
     return status;
 }

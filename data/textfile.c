@@ -1,23 +1,22 @@
 #include "data/textfile.h"
 
 #include <string.h>
-#include <unistd.h>
 
 #include "data/buffer.h"
-#include "data/file.h"
+#include "data/inflow.h"
 #include "data/pretokenize.h"
 #include "kernels/base/mem.h"
 
-enum { PART_BYTES = 16 << 20, READ_BYTES = 4 << 20 };
+enum { PART_BYTES = 16 << 20, LEAST_READ_BYTES = 64 << 10, MOST_READ_BYTES = 4 << 20 };
 
 struct dtx_textfile {
-    char *path;
-    int fd;
+    struct dtx_inflow *in;
     enum dtx_split split;
-    int64_t part_bytes, limit; /* limit: bytes without a document's end from which a part is cut */
+    int64_t part_bytes,
+        limit; /* part_bytes < 0: never cut; limit: bytes without a document's end from which a part is cut */
     struct dtx_bytes buffer;
-    int64_t start, scanned; /* first byte not handed out; no document ends before `scanned` */
-    int64_t position;
+    int64_t start, scanned;   /* first byte not handed out; no document ends before `scanned` */
+    int64_t position, lines;  /* handed out; lines that have ended */
     bool at_end, inside, any; /* file read; a part of the document was handed out; a document was */
 };
 
@@ -28,36 +27,42 @@ enum dtx_status dtx_textfile_open(struct dtx_ctx *ctx, const char *path, enum dt
     DTX_TRY(ctx, dtx_mem_alloc(ctx, 1, sizeof(struct dtx_textfile), &p));
     struct dtx_textfile *f = p;
     f->split = split;
-    f->limit = f->part_bytes = part_bytes > 0 ? part_bytes : PART_BYTES;
-    f->fd = -1;
-    enum dtx_status status;
-    int64_t bytes;
-    DTX_TRY_GOTO(ctx, status, dtx_mem_text(ctx, path, &f->path), fail);
-    if (strcmp(path, "-") == 0)
-        f->fd = STDIN_FILENO;
+    f->part_bytes = part_bytes == 0 ? PART_BYTES : part_bytes;
+    f->limit = f->part_bytes > 0 ? f->part_bytes : INT64_MAX;
+    enum dtx_status status = dtx_inflow_open(ctx, path, &f->in);
+    if (status == DTX_OK)
+        *out = f;
     else
-        DTX_TRY_GOTO(ctx, status, dtx_file_open(ctx, path, &f->fd, &bytes), fail);
-    *out = f;
-    return DTX_OK;
-fail:
-    dtx_textfile_close(f);
+        dtx_textfile_close(f);
     return status;
+}
+
+enum dtx_status dtx_textfile_skip(struct dtx_ctx *ctx, struct dtx_textfile *f, int64_t bytes, int64_t lines)
+{
+    DTX_TRY(ctx, dtx_inflow_skip(ctx, f->in, bytes));
+    f->position = bytes;
+    f->lines = lines;
+    f->any = true;
+    return DTX_OK;
 }
 
 void dtx_textfile_close(struct dtx_textfile *f)
 {
     if (!f)
         return;
-    if (f->fd >= 0 && f->fd != STDIN_FILENO)
-        close(f->fd);
+    dtx_inflow_close(f->in);
     dtx_bytes_free(&f->buffer);
-    dtx_mem_free(f->path);
     dtx_mem_free(f);
 }
 
 int64_t dtx_textfile_position(const struct dtx_textfile *f)
 {
     return f->position;
+}
+
+int64_t dtx_textfile_consumed(const struct dtx_textfile *f)
+{
+    return dtx_inflow_consumed(f->in);
 }
 
 static enum dtx_status fill(struct dtx_ctx *ctx, struct dtx_textfile *f)
@@ -69,9 +74,12 @@ static enum dtx_status fill(struct dtx_ctx *ctx, struct dtx_textfile *f)
         f->scanned -= f->start;
         f->start = 0;
     }
-    int64_t got, bytes = dtx_min64(READ_BYTES, f->part_bytes);
+    /* Small files cost little, long documents are not copied often. */
+    int64_t got, bytes = dtx_min64(MOST_READ_BYTES, dtx_max64(LEAST_READ_BYTES, b->n));
+    if (f->part_bytes > 0)
+        bytes = dtx_min64(bytes, f->part_bytes);
     DTX_TRY(ctx, dtx_bytes_reserve(ctx, b, bytes));
-    DTX_TRY(ctx, dtx_file_read_some(ctx, f->fd, f->path, b->data + b->n, (size_t)bytes, &got));
+    DTX_TRY(ctx, dtx_inflow_read(ctx, f->in, b->data + b->n, (size_t)bytes, &got));
     b->n += got;
     f->at_end = got == 0;
     return DTX_OK;
@@ -127,13 +135,14 @@ static bool find_end(struct dtx_textfile *f, int64_t *end, int64_t *next)
 
 static void hand_out(struct dtx_textfile *f, struct dtx_text_part *part, int64_t end, int64_t next, bool ends)
 {
-    *part = (struct dtx_text_part){f->buffer.data + f->start, end - f->start, ends};
+    *part = (struct dtx_text_part){f->buffer.data + f->start, end - f->start, ends, f->lines + 1};
+    f->lines += ends;
     f->position += next - f->start;
     f->start = next;
     f->scanned = dtx_max64(f->scanned, next);
     f->inside = !ends;
     f->any = true;
-    f->limit = f->part_bytes;
+    f->limit = f->part_bytes > 0 ? f->part_bytes : INT64_MAX;
 }
 
 /* Line ends before a document of the two modes that take them as separators. */

@@ -15,7 +15,9 @@ static const char usage[] = "usage: dtx tokenizer train --vocab N --out tokenize
                             "       dtx tokenizer info FILE\n"
                             "\n"
                             "train learns byte-level BPE from text files (- is standard input): 256 bytes,\n"
-                            "<|endoftext|> and merges. info describes a tokenizer.json or vocab.bpe.\n";
+                            "<|endoftext|> and merges. info describes a tokenizer: a tokenizer.json, a tiktoken\n"
+                            "file (cl100k_base.tiktoken, or cl100k:FILE), GPT-2's vocab.bpe with encoder.json, or\n"
+                            "the folder of one of these.\n";
 
 static const struct dtx_opt_row train_rows[] = {
     {"vocab", DTX_OPT_INT, "8192", "257..1000000", DTX_OPT_FREE, "ids of the vocabulary, bytes and special included"},
@@ -88,6 +90,11 @@ static enum dtx_status info(struct dtx_ctx *ctx, const struct dtx_args *args)
            "hash          %016llx\n",
            path, (long long)dtx_tokenizer_vocab(t), (long long)dtx_tokenizer_merges(t),
            dtx_tokenizer_special(t, DTX_END_OF_TEXT), (long long)longest, (unsigned long long)dtx_tokenizer_hash(t));
+    for (const char *line = dtx_tokenizer_pattern(t); *line;) {
+        int width = (int)strcspn(line, "\n");
+        printf("pattern       %.*s\n", width, line);
+        line += width + (line[width] == '\n');
+    }
     dtx_tokenizer_free(t);
     return DTX_OK;
 }

@@ -5,7 +5,7 @@
 set -euo pipefail
 
 packages_build="gcc libc6-dev cmake ninja-build pkg-config libopenmpi-dev openmpi-bin libhdf5-dev hdf5-tools libdnnl-dev
-    libyaml-dev libjansson-dev libpcre2-dev libzstd-dev zlib1g-dev libxxhash-dev gnuplot-nox"
+    libyaml-dev libjansson-dev libpcre2-dev libutf8proc-dev libzstd-dev zlib1g-dev libxxhash-dev gnuplot-nox"
 packages_tests="$packages_build libcmocka-dev clang-format shellcheck python3-h5py"
 packages_cluster="slurmctld slurmd slurm-client munge iproute2 procps"
 

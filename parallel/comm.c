@@ -76,12 +76,20 @@ static enum dtx_status begin(struct dtx_comm *comm, enum dtx_ledger_op op, const
                              struct dtx_comm_call *out)
 {
     DTX_TRY(comm->ctx, dtx_comm_idle(comm));
+    if (comm->pace && atomic_load(&comm->pace->stop))
+        dtx_comm_park(comm->pace);
     return dtx_comm_begin(comm, op, tensor, root, out);
+}
+
+/* What a helper does on a communicator that was lent to it keeps nobody from computing. */
+static enum dtx_span_kind own_span(const struct dtx_comm *comm)
+{
+    return comm->pace ? DTX_SPAN_STARTED : DTX_SPAN_COMM;
 }
 
 static enum dtx_status end(struct dtx_comm *comm, const struct dtx_comm_call *call, enum dtx_status status)
 {
-    return dtx_comm_end(comm, call, DTX_SPAN_COMM, status);
+    return dtx_comm_end(comm, call, own_span(comm), status);
 }
 
 enum dtx_status dtx_comm_all_reduce_sum(struct dtx_comm *comm, struct dtx_queue *queue, const struct dtx_tensor *tensor)
@@ -156,7 +164,7 @@ enum dtx_status dtx_comm_wait(struct dtx_request *request)
     dtx_ledger_wait(request->mark);
     enum dtx_status status = comm->table->wait(request);
     dtx_ledger_finish(request->mark, status == DTX_OK);
-    dtx_trace_end(comm->ctx, time, DTX_SPAN_COMM, comm->name, "wait for message", comm->calls - 1, 0);
+    dtx_trace_end(comm->ctx, time, own_span(comm), comm->name, "wait for message", comm->calls - 1, 0);
     return status;
 }
 
@@ -184,6 +192,7 @@ void dtx_comm_free(struct dtx_comm *comm)
     dtx_comm_halt(comm);
     dtx_ledger_close_page(comm->page);
     dtx_mem_free(comm->said);
+    dtx_mem_free(comm->pace);
     comm->table->free(comm);
 }
 

@@ -55,8 +55,8 @@ struct dtx_comm {
     int rank, size;
     int64_t sent_bytes; /* payload this rank has sent, by formula of the operation; of what was waited for */
     int64_t calls;      /* collectives so far: their numbers in a trace */
-    struct dtx_comm_thread *thread;   /* does what was started; NULL: it is done at once */
-    const struct dtx_comm_pace *pace; /* how to wait inside a collective; NULL: as MPI does */
+    struct dtx_comm_thread *thread; /* does what was started; NULL: it is done at once */
+    struct dtx_comm_pace *pace;     /* how to wait inside a collective; NULL: as MPI does */
     void *impl;
     struct dtx_watch *watch;      /* NULL: none (parallel/watch.h); owned by the world */
     struct dtx_ledger_page *page; /* where collectives are recorded, or NULL */

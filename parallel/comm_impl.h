@@ -25,7 +25,10 @@ int dtx_comm_mpi_world_rank(const struct dtx_comm *comm, int rank);
  * and cores are its own it only yields. stop: it leaves the collective at once, unfinished, with an error. */
 struct dtx_comm_pace {
     atomic_bool hurry, stop;
+    atomic_bool lent, parked; /* the thread is the caller's own: it does not leave the collective, it stops there */
 };
+/* Where stop is set: does not return for a thread that the communicator was lent to. */
+void dtx_comm_park(struct dtx_comm_pace *pace);
 
 /* One collective: its place in the ledger and its span in the trace. */
 struct dtx_comm_call {

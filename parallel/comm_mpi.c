@@ -92,8 +92,10 @@ static int finish(struct dtx_comm *comm, int code, int n, MPI_Request *requests,
     if (code == MPI_SUCCESS)
         code = look(n, requests, &done, statuses);
     for (double pause = 20e-6; code == MPI_SUCCESS && !done; pause = pause < 100e-6 ? 2 * pause : pause) {
-        if (comm->pace && atomic_load(&comm->pace->stop))
+        if (comm->pace && atomic_load(&comm->pace->stop)) {
+            dtx_comm_park(comm->pace);
             return MPI_ERR_PENDING;
+        }
         if (!impl->shared_cores && atomic_load(&comm->pace->hurry))
             sched_yield();
         else

@@ -4,6 +4,7 @@
 
 #include <pthread.h>
 
+#include "kernels/base/clock.h"
 #include "kernels/base/mem.h"
 #include "kernels/base/mutant.h"
 #include "parallel/comm_impl.h"
@@ -205,8 +206,36 @@ enum dtx_status dtx_comm_idle(struct dtx_comm *comm)
     return status;
 }
 
+enum dtx_status dtx_comm_lend(struct dtx_comm *comm, struct dtx_ctx *helper)
+{
+    void *pace;
+    DTX_TRY(comm->ctx, dtx_mem_alloc(comm->ctx, 1, sizeof *comm->pace, &pace));
+    comm->pace = pace;
+    comm->pace->lent = true;
+    comm->ctx = helper;
+    return DTX_OK;
+}
+
+void dtx_comm_park(struct dtx_comm_pace *pace)
+{
+    while (atomic_load(&pace->lent)) {
+        atomic_store(&pace->parked, true);
+        dtx_clock_sleep(1);
+    }
+}
+
+/* A helper that is not in MPI just now, but at a disk, is left there. */
+static void stop_helper(struct dtx_comm_pace *pace)
+{
+    atomic_store(&pace->stop, true);
+    for (int i = 0; i < 100 && !atomic_load(&pace->parked); i++)
+        dtx_clock_sleep(1e-3);
+}
+
 void dtx_comm_halt(struct dtx_comm *comm)
 {
+    if (comm && comm->pace)
+        stop_helper(comm->pace);
     struct dtx_comm_thread *t = comm ? comm->thread : NULL;
     if (!t)
         return;

@@ -33,8 +33,13 @@ enum dtx_status dtx_comm_start_all_gather(struct dtx_comm *comm, struct dtx_queu
 enum dtx_status dtx_event_wait(const struct dtx_event *event);
 /* Until all that was started is done. Not collective. */
 enum dtx_status dtx_comm_idle(struct dtx_comm *comm);
-/* Ends the thread, in the middle of a collective if need be: for a rank that will end the job (dtx_comm_finish). The
- * communicator can only be left alone then. Not collective. Accepts NULL. */
+/* Gives the communicator to a helper thread of the caller's own, whose context is `helper`: reports go there, waits
+ * look and sleep as a progress thread's do, and a trace counts its collectives as what goes on beside the computation.
+ * All ranks or none: it changes how collectives are made. `helper` must outlive the communicator. Not collective. */
+enum dtx_status dtx_comm_lend(struct dtx_comm *comm, struct dtx_ctx *helper);
+/* Ends the thread, in the middle of a collective if need be: for a rank that will end the job (dtx_comm_finish). A
+ * helper to whom the communicator was lent stops for ever in this or its next collective; the memory that MPI may still
+ * write to stays. The communicator can only be left alone then. Not collective. Accepts NULL. */
 void dtx_comm_halt(struct dtx_comm *comm);
 
 #ifndef DTX_COMM_FUNCTIONS

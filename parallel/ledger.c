@@ -149,6 +149,12 @@ void dtx_ledger_finish(struct dtx_ledger_mark mark, bool ok)
     atomic_store_explicit(&e->state, ok ? DTX_LEDGER_DONE : DTX_LEDGER_FAILED, memory_order_release);
 }
 
+bool dtx_ledger_patient(const struct dtx_ledger_page *page, const struct dtx_ledger_entry *entry, double now)
+{
+    return page->patience > 0 && !DTX_MUTANT(ledger_impatient) &&
+           (entry->state != DTX_LEDGER_WAITING || now - entry->start <= page->patience);
+}
+
 const struct dtx_ledger_entry *dtx_ledger_waiting(const struct dtx_ledger_page *page, double *since)
 {
     const struct dtx_ledger_entry *found = NULL;

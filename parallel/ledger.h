@@ -14,7 +14,7 @@
 #include "kernels/base/status.h"
 #include "kernels/base/tensor.h"
 
-enum { DTX_LEDGER_FORMAT = 1, DTX_LEDGER_RING = 16, DTX_LEDGER_PAGES = 24, DTX_LEDGER_FILE = 64 };
+enum { DTX_LEDGER_FORMAT = 2, DTX_LEDGER_RING = 16, DTX_LEDGER_PAGES = 24, DTX_LEDGER_FILE = 64 };
 
 enum dtx_ledger_op {
     DTX_LEDGER_ALL_REDUCE_SUM,
@@ -60,6 +60,7 @@ struct dtx_ledger_page {
     _Atomic uint64_t written;              /* entries, ever */
     uint64_t collectives, sends, receives; /* begun */
     _Atomic double ended;                  /* when one last ended */
+    _Atomic double patience; /* seconds that something may take here, if not as anywhere else; 0: as anywhere */
     struct dtx_ledger_entry ring[DTX_LEDGER_RING];
 };
 
@@ -102,6 +103,8 @@ struct dtx_ledger_mark dtx_ledger_begin(struct dtx_ledger_page *page, enum dtx_l
 void dtx_ledger_wait(struct dtx_ledger_mark mark);
 void dtx_ledger_finish(struct dtx_ledger_mark mark, bool ok);
 
+/* Whether a page's entry that waits at time `now` may well do so: where others may be at a disk for long. */
+bool dtx_ledger_patient(const struct dtx_ledger_page *page, const struct dtx_ledger_entry *entry, double now);
 /* The entry of a page that waits longest, or NULL; *since: from when on nothing went on there. */
 const struct dtx_ledger_entry *dtx_ledger_waiting(const struct dtx_ledger_page *page, double *since);
 /* A consistent copy (free with dtx_mem_free): torn entries are EMPTY. */

@@ -48,7 +48,8 @@ enum dtx_status dtx_params_add(struct dtx_params *p, const struct dtx_param_row 
 
 struct dtx_tensor dtx_flat_range(const struct dtx_tensor *flat, int64_t first, int64_t count)
 {
-    return dtx_tensor_1d((char *)flat->data + first * (int64_t)dtx_dtype_bytes(flat->dtype), flat->dtype, count);
+    char *data = flat->data ? (char *)flat->data + first * (int64_t)dtx_dtype_bytes(flat->dtype) : NULL;
+    return dtx_tensor_1d(data, flat->dtype, count);
 }
 
 struct dtx_tensor dtx_param_part(const struct dtx_param *item, const struct dtx_tensor *whole)
@@ -245,6 +246,14 @@ static void place_row(struct dtx_params *p, struct dtx_param *item)
     }
 }
 
+/* Before the buffers are allocated: their dtypes and shapes. */
+static void place_rows(struct dtx_params *p)
+{
+    for (int i = 0; i < p->n; i++)
+        if (p->item[i].held)
+            place_row(p, &p->item[i]);
+}
+
 enum dtx_status dtx_params_layout(struct dtx_params *p, const struct dtx_mesh *mesh, enum dtx_dtype act)
 {
     enum dtx_dtype master = dtx_dtype_master(act);
@@ -258,6 +267,7 @@ enum dtx_status dtx_params_layout(struct dtx_params *p, const struct dtx_mesh *m
     fill_buckets(p, mesh, true, true, most);
     fill_buckets(p, mesh, false, false, most);
     shape_buffers(p, act, tied);
+    place_rows(p);
     return DTX_OK;
 }
 
@@ -267,9 +277,7 @@ enum dtx_status dtx_params_allocate(struct dtx_params *p, struct dtx_backend *ba
     DTX_TRY(p->ctx, dtx_params_layout(p, mesh, act));
     p->backend = backend;
     DTX_TRY(p->ctx, allocate_buffers(p));
-    for (int i = 0; i < p->n; i++)
-        if (p->item[i].held)
-            place_row(p, &p->item[i]);
+    place_rows(p);
     return DTX_OK;
 }
 

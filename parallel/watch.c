@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <math.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -186,14 +187,15 @@ static void look_at_self(struct dtx_watch *w, double now)
         if (!e || w->ledger->end != DTX_LEDGER_RUNS || DTX_MUTANT(watch_never_times_out))
             continue; /* a rank that failed says so itself, after its grace */
         since = since > w->floor ? since : w->floor;
-        if (now - since <= w->options.timeout)
+        double patience = DTX_MUTANT(ledger_impatient) ? 0 : page->patience,
+               allowed = patience > 0 ? patience : w->options.timeout;
+        if (now - since <= allowed)
             continue;
         char reason[512];
         snprintf(reason, sizeof reason,
-                 "%s #%" PRIu64 " on '%s' of %" PRId64
-                 " bytes at %.63s:%d has not finished in %.1f s (comm.timeout %g)",
+                 "%s #%" PRIu64 " on '%s' of %" PRId64 " bytes at %.63s:%d has not finished in %.1f s (%s %g)",
                  dtx_ledger_op_name((enum dtx_ledger_op)e->op), e->number, page->name, e->bytes, e->file, e->line,
-                 now - since, w->options.timeout);
+                 now - since, patience > 0 ? "it may take" : "comm.timeout", allowed);
         dtx_watch_alarm(w, reason, true, false);
     }
 }
@@ -357,7 +359,7 @@ enum dtx_status dtx_watch_share(struct dtx_comm *world, const char *run,
                                 void (*reported)(void *self, const char *cause), void *self)
 {
     struct dtx_watch *w = world->watch;
-    if (!w)
+    if (!w || atomic_load(&w->shared)) /* a run's later stages find it shared */
         return DTX_OK;
     char path[DTX_WATCH_PATH] = "";
     if (world->rank == 0) {
@@ -376,6 +378,12 @@ enum dtx_status dtx_watch_share(struct dtx_comm *world, const char *run,
         sweep(w);
     atomic_store(&w->shared, path[0] != '\0');
     return DTX_OK;
+}
+
+void dtx_watch_patience(struct dtx_comm *comm, double seconds)
+{
+    if (comm->page)
+        comm->page->patience = seconds > 0 ? seconds : HUGE_VAL;
 }
 
 void dtx_watch_describe(struct dtx_comm *world, const char *mesh)

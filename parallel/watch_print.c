@@ -67,7 +67,8 @@ static const struct dtx_ledger_entry *current(const struct dtx_ledger *ledger, c
     for (int p = 0; p < DTX_LEDGER_PAGES; p++)
         for (int i = 0; ledger->pages[p].id && i < DTX_LEDGER_RING; i++) {
             const struct dtx_ledger_entry *e = &ledger->pages[p].ring[i];
-            if (e->state > DTX_LEDGER_FAILED || weight[e->state] == 0)
+            if (e->state > DTX_LEDGER_FAILED || weight[e->state] == 0 ||
+                dtx_ledger_patient(&ledger->pages[p], e, ledger->seen))
                 continue;
             int more = found ? weight[e->state] - weight[found->state] : 1;
             bool waiting = e->state == DTX_LEDGER_WAITING;
@@ -221,6 +222,8 @@ static void print_missing(struct table *t, const struct member *group, int n, bo
         const struct dtx_ledger_entry *here = member ? numbered(member->page, number, 0, DTX_LEDGER_SEND) : NULL;
         int seat = seat_of(t, page, member, r);
         if (here && here->state == DTX_LEDGER_WAITING) {
+            if (dtx_ledger_patient(member->page, here, t->view->seats[member->seat].ledger->seen))
+                return;
             e = here;
             t->other[n_waiting++] = seat;
         }

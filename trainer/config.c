@@ -43,13 +43,15 @@ const struct dtx_opt_row dtx_train_options[] = {
     {"model.subnorm", DTX_OPT_CHOICE, "affine", "affine|plain|none", FIXED, "norm over each differential head"},
     {"model.lambda_init", DTX_OPT_TEXT, "depth", NULL, FIXED,
      "λ_init: 'depth' (0.8 - 0.6 exp(-0.3 layer)) or a number"},
-    {"train.length", DTX_OPT_INT, "256", "1..16777216", FIXED, "tokens in a sequence"},
+    {"train.length", DTX_OPT_INT, "256", "1..16777216", FREE, "tokens in a sequence"},
     {"train.batch", DTX_OPT_INT, "16", "1..1000000000", FREE, "sequences in a step, over all data ranks"},
     {"train.micro_batch", DTX_OPT_INT, "0", "0..1000000", FREE,
      "sequences in one forward pass; 0: chosen (1, or more without pipeline)"},
     {"train.steps", DTX_OPT_INT, "100", "0..", FREE, "optimizer steps of the whole run"},
     {"train.until", DTX_OPT_INT, "0", "0..", DTX_OPT_CALL,
      "stop after this step, with everything saved; 0: go on to train.steps"},
+    {"train.stages", DTX_OPT_TEXT, "", NULL, FREE,
+     "other options from so many target tokens on: '3e11 train.length=65536 model.rope_theta=640000; …'"},
     {"train.end_time", DTX_OPT_INT, "0", "0..", DTX_OPT_CALL,
      "seconds since 1970 when this call will be killed: saves early enough; 0: SLURM_JOB_END_TIME, if set"},
     {"train.dtype", DTX_OPT_CHOICE, "f32", "f32|bf16|f64", FIXED,
@@ -90,17 +92,37 @@ const struct dtx_opt_row dtx_train_options[] = {
      "parts have as many blocks, or as many FLOPs with the head counted"},
     {"comm.overlap", DTX_OPT_BOOL, "true", NULL, FREE,
      "a thread sums gradients and gathers weights over the data ranks beside the computation; same bits"},
-    {"data.train", DTX_OPT_TEXT, "", NULL, FREE, "token files: prefixes of .bin/.idx pairs, separated by commas"},
+    {"data.train", DTX_OPT_TEXT, "", NULL, FREE,
+     "token files, separated by commas: one source, or, behind weights, several: '0.7 web-0, web-1, 0.3 code'"},
     {"data.heldout", DTX_OPT_REAL, "0.02", "0..0.9", FIXED,
      "share of each source's documents, the last ones, kept for evaluation"},
     {"data.separator", DTX_OPT_INT, "-1", "-1..", FREE,
      "id of the token that ends a document (for doc_reset); -1: none"},
     {"data.doc_reset", DTX_OPT_BOOL, "false", NULL, FREE, "attention does not look across documents"},
+    {"data.type", DTX_OPT_CHOICE, "auto", "auto|u8|i8|i16|u16|i32|u32|i64|u64", FREE,
+     "type of tokens in files that do not say it"},
+    {"data.mmap", DTX_OPT_BOOL, "false", NULL, FREE, "map token files into memory instead of reading them"},
+    {"data.cache_dir", DTX_OPT_TEXT, "", NULL, FREE,
+     "folder on each node: a token file is copied there when the first sample of it is read"},
+    {"data.advise", DTX_OPT_BOOL, "true", NULL, FREE, "tell the system of a batch's samples before the first is read"},
     {"data.prefetch", DTX_OPT_INT, "2", "0..1000", FREE, "batches read ahead by a thread; 0: read when needed"},
     {"eval.every", DTX_OPT_INT, "50", "0..", FREE, "steps between evaluations; 0: only at the end"},
     {"eval.samples", DTX_OPT_INT, "64", "0..", FREE, "held-out sequences of an evaluation; 0: none"},
     {"checkpoint.every", DTX_OPT_INT, "100", "0..", FREE, "steps between checkpoints; 0: only at the end"},
     {"checkpoint.keep", DTX_OPT_INT, "3", "0..", FREE, "newest checkpoints kept; 0: all"},
+    {"checkpoint.keep_every", DTX_OPT_INT, "0", "0..", FREE,
+     "beyond these, keep those of every so many steps; 0: none"},
+    {"checkpoint.keep_best", DTX_OPT_INT, "0", "0..1000", FREE,
+     "and so many with the lowest held-out loss, measured in their step"},
+    {"checkpoint.async", DTX_OPT_BOOL, "true", NULL, FREE,
+     "a thread writes a copy of the state beside training; false: training stops while it is written"},
+    {"checkpoint.busy", DTX_OPT_CHOICE, "wait", "wait|skip", FREE,
+     "when a save is due and the one before is still being written: wait for it, or skip this one"},
+    {"checkpoint.timeout", DTX_OPT_REAL, "3600", "0..", FREE,
+     "seconds that ranks may wait for each other in a save, in place of comm.timeout; 0: for ever"},
+    {"checkpoint.local_dir", DTX_OPT_TEXT, "", NULL, DTX_OPT_CALL,
+     "folder on each node's own disk for checkpoints in between, of which the next node has a copy"},
+    {"checkpoint.local_every", DTX_OPT_INT, "0", "0..", FREE, "steps between these; 0: none"},
     {"checkpoint.max_shards", DTX_OPT_INT, "256", "1..256", FREE, "most shard files of a checkpoint"},
     {"checkpoint.dir", DTX_OPT_TEXT, "", NULL, DTX_OPT_CALL, "folder of the checkpoints; default: RUN/checkpoints"},
     {"check.replicas_every", DTX_OPT_INT, "100", "0..", FREE,
@@ -455,6 +477,13 @@ static void check_run(struct dtx_opt *opt)
                       (long long)warmup, (long long)steps);
     if (dtx_opt_real(opt, "lr.min") > dtx_opt_real(opt, "lr.peak"))
         dtx_opt_fault(opt, "lr.min %g is above lr.peak %g", dtx_opt_real(opt, "lr.min"), dtx_opt_real(opt, "lr.peak"));
+    int64_t every = dtx_opt_int(opt, "checkpoint.every"), eval = dtx_opt_int(opt, "eval.every");
+    if (dtx_opt_int(opt, "checkpoint.keep_best") > 0 && every > 0 &&
+        (eval == 0 || every % eval != 0 || dtx_opt_int(opt, "eval.samples") == 0))
+        dtx_opt_fault(opt,
+                      "checkpoint.keep_best needs a held-out loss of each checkpoint: checkpoint.every %lld must be a "
+                      "multiple of eval.every %lld, and eval.samples above 0",
+                      (long long)every, (long long)eval);
     if (dtx_opt_bool(opt, "data.doc_reset") && dtx_opt_int(opt, "data.separator") < 0)
         dtx_opt_fault(opt, "data.doc_reset needs data.separator, the id of the token that ends a document");
 }

@@ -24,11 +24,13 @@ enum dtx_deadline_verdict dtx_deadline_step(struct dtx_deadline *deadline, doubl
     if (deadline->end <= 0 || DTX_MUTANT(end_time_ignored))
         return DTX_DEADLINE_NONE;
     /* The end itself: ranks, launcher and script need 5 % of the time, 2 s at least and 30 s at most. */
-    double rest = 0.05 * slice, need = 1.5 * deadline->save_seconds + 2 * deadline->step_seconds;
+    double rest = 0.05 * slice,
+           need = (deadline->saving ? 2.5 : 1.5) * deadline->save_seconds + 2 * deadline->step_seconds;
     need += rest < 2 ? 2 : rest > 30 ? 30 : rest;
     if (now + need >= deadline->end)
         return DTX_DEADLINE_STOP;
-    if (deadline->save_seconds == 0 && now - deadline->begin > 0.1 * slice && !DTX_MUTANT(save_not_measured))
+    if (deadline->save_seconds == 0 && !deadline->saving && now - deadline->begin > 0.1 * slice &&
+        !DTX_MUTANT(save_not_measured))
         return DTX_DEADLINE_SAVE;
     return DTX_DEADLINE_NONE;
 }

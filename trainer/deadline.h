@@ -13,6 +13,7 @@ struct dtx_deadline {
     double save_seconds; /* the longest save so far; 0: none was made */
     double step_seconds; /* the longest step with what belongs to it, but for the first, which warms up */
     int n_steps;
+    bool saving; /* set before each step's verdict: a save is under way, which must end before the last one begins */
 };
 
 enum dtx_deadline_verdict { DTX_DEADLINE_NONE, DTX_DEADLINE_SAVE, DTX_DEADLINE_STOP };

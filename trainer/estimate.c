@@ -9,6 +9,7 @@
 #include "trainer/attn.h"
 #include "trainer/context.h"
 #include "trainer/split.h"
+#include "trainer/state.h"
 
 size_t dtx_memory_total(const struct dtx_memory *m)
 {
@@ -231,6 +232,9 @@ enum dtx_status dtx_estimate_rank(struct dtx_ctx *ctx, const struct dtx_engine_c
         count_memory(&r, &made);
         count_host(&r, &made);
         status = count_chunks(&r, &made);
+    }
+    if (status == DTX_OK && !DTX_MUTANT(plan_staging_forgotten)) {
+        status = dtx_state_bytes(ctx, &r.params, &r.mesh, config->optim.variant, &made.staging);
     }
     if (status == DTX_OK)
         count_step(&r, &made);

@@ -20,6 +20,7 @@ struct dtx_memory {
 
 struct dtx_estimate {
     struct dtx_memory memory;
+    size_t staging;  /* host memory: the copy of the state that a checkpoint is written from */
     size_t host;     /* host memory besides, at most at once: initial values, work of sums over ranks, a step's batch */
     int slots, kept; /* of activations and of gradients */
     double sent[DTX_AXES]; /* bytes a step; dp: over dp × cp, what mesh->data sends; pp includes the tied embedding's
@@ -37,6 +38,11 @@ size_t dtx_memory_total(const struct dtx_memory *memory);
 enum { DTX_MEMORY_TEXT = 160 };
 /* "weights 1.2, gradients 2.4, masters and states 7.1, activations 3.0, other 0.2": GiB. */
 void dtx_memory_text(const struct dtx_memory *memory, char text[DTX_MEMORY_TEXT]);
+/* Host memory of a rank that trains besides its backend's. */
+static inline size_t dtx_estimate_host(const struct dtx_estimate *e)
+{
+    return e->host + e->staging;
+}
 /* rank: the rank's coordinates in config->mesh. queue: of a backend whose operations say what workspace they need. */
 enum dtx_status dtx_estimate_rank(struct dtx_ctx *ctx, const struct dtx_engine_config *config, struct dtx_queue *queue,
                                   const int rank[DTX_AXES], struct dtx_estimate *out);

@@ -8,8 +8,8 @@
 struct dtx_heldout {
     struct dtx_session *session;
     struct dtx_stream *stream;
-    int64_t each;                       /* sequences of one data rank in a batch */
-    int32_t *sample;                    /* [length + 1] */
+    int64_t each; /* sequences of one data rank in a batch */
+    struct dtx_walk *walk;
     int32_t *tokens, *targets, *starts; /* [each · length] */
 };
 
@@ -22,22 +22,15 @@ enum dtx_status dtx_heldout_open(struct dtx_session *s, struct dtx_heldout **out
     h->session = s;
     h->each = b->micro_batch * b->micro_batches;
     int64_t n = h->each * b->length;
-    enum dtx_status status = dtx_mem_alloc(s->ctx, 3 * n + b->length + 1, sizeof *h->tokens, &p);
+    enum dtx_status status = dtx_mem_alloc(s->ctx, 3 * n, sizeof *h->tokens, &p);
     if (status == DTX_OK) {
         h->tokens = p;
         h->targets = h->tokens + n;
         h->starts = h->targets + n;
-        h->sample = h->starts + n;
-        struct dtx_stream_config config = {.paths = dtx_opt_text(s->opt, "data.train"),
-                                           .length = b->length,
-                                           .seed = (uint64_t)s->config.seed,
-                                           .heldout = dtx_opt_real(s->opt, "data.heldout"),
-                                           .use_heldout = true,
-                                           .vocab = s->config.model.vocab,
-                                           .separator = (int32_t)dtx_opt_int(s->opt, "data.separator"),
-                                           .doc_reset = dtx_opt_bool(s->opt, "data.doc_reset"),
-                                           .trusted = s->world->rank != 0};
+        struct dtx_stream_config config = dtx_session_stream(s, true);
         status = dtx_stream_open(s->ctx, &config, &h->stream);
+        if (status == DTX_OK)
+            status = dtx_walk_open(s->ctx, h->stream, &h->walk);
     }
     if (status != DTX_OK) {
         dtx_heldout_close(h);
@@ -51,6 +44,7 @@ void dtx_heldout_close(struct dtx_heldout *h)
 {
     if (!h)
         return;
+    dtx_walk_close(h->walk);
     dtx_stream_close(h->stream);
     dtx_mem_free(h->tokens);
     dtx_mem_free(h);
@@ -71,9 +65,8 @@ static enum dtx_status fill(struct dtx_heldout *h, int64_t first, int64_t sample
             memset(targets, 0xff, (size_t)length * sizeof *targets);
             continue;
         }
-        DTX_TRY(s->ctx, dtx_stream_read(s->ctx, h->stream, first + i, 1, h->sample, h->starts + i * length));
-        memcpy(tokens, h->sample, (size_t)length * sizeof *tokens);
-        memcpy(targets, h->sample + 1, (size_t)length * sizeof *targets);
+        struct dtx_rows row = {.tokens = tokens, .targets = targets, .doc_start = h->starts + i * length};
+        DTX_TRY(s->ctx, dtx_stream_read(s->ctx, h->stream, h->walk, first + i, 1, &row));
     }
     return DTX_OK;
 }

@@ -18,11 +18,18 @@
 #include "trainer/progress.h"
 #include "trainer/run_folder.h"
 #include "trainer/run_status.h"
-#include "trainer/state.h"
+#include "trainer/saver.h"
+#include "trainer/stages.h"
 #include "trainer/stop.h"
 #include "trainer/tracing.h"
 
 enum { MAX_SKIPPED = 20 }; /* steps in a row without an update before the run gives up */
+
+/* What a rank tells the others after each step. */
+struct wish {
+    int stop_signal;
+    bool save_ended, save_early;
+};
 
 struct loop {
     struct dtx_session *s;
@@ -37,20 +44,22 @@ struct loop {
     struct dtx_tracing tracing;
     struct dtx_deadline deadline; /* rank 0 */
     bool documents;               /* options that every step asks for */
-    int64_t eval_every, eval_samples, checkpoint_every, replicas_every;
+    int64_t eval_every, eval_samples, replicas_every;
     bool replicas_stop; /* a difference between copies ends the run */
-    struct dtx_ckpt_save_options save_options;
-    int *stop_signals;         /* [ranks] */
-    int32_t *tokens, *targets; /* [sequences · length] */
-    double *lambda;            /* [layers] */
-    double peak;               /* FLOP/s of all ranks */
-    size_t memory_bytes;       /* the fullest rank's */
-    int64_t step, steps, saved_step, tokens_seen;
-    int64_t end; /* last step of this call: train.until or the run's last */
+    struct dtx_saver *saver;
+    struct wish *wishes; /* [ranks] */
+    double *lambda;      /* [layers] */
+    double peak;         /* FLOP/s of all ranks */
+    size_t memory_bytes; /* the fullest rank's */
+    int64_t step, steps, tokens_seen;
+    int64_t end;       /* last step of this call: train.until or the run's last */
+    int64_t stage_end; /* tokens at which the next stage begins */
+    bool stage_ended;
     int skipped_in_a_row;
     double best_heldout;
-    int stop_signal; /* the one that the lowest rank with any was sent, or DTX_STOP_TIME; 0: go on */
+    bool save_ended; /* all ranks' part of the save under way */
     bool save_early; /* after this step, to measure it */
+    int stop_signal; /* the one that the lowest rank with any was sent, or DTX_STOP_TIME; 0: go on */
 };
 
 static bool root(const struct loop *l)
@@ -64,6 +73,7 @@ static void read_options(struct loop *l)
     int64_t until = dtx_opt_int(opt, "train.until");
     l->steps = dtx_opt_int(opt, "train.steps");
     l->end = until > 0 ? dtx_min64(until, l->steps) : l->steps;
+    l->stage_end = dtx_stages_next(opt, l->s->resumed ? l->s->meta.tokens : 0);
     l->lr = (struct dtx_lr){.variant = dtx_lr_find(dtx_opt_text(opt, "lr.schedule")),
                             .peak = dtx_opt_real(opt, "lr.peak"),
                             .min = dtx_opt_real(opt, "lr.min"),
@@ -75,47 +85,54 @@ static void read_options(struct loop *l)
     l->documents = dtx_opt_bool(opt, "data.doc_reset");
     l->eval_every = dtx_opt_int(opt, "eval.every");
     l->eval_samples = dtx_opt_int(opt, "eval.samples");
-    l->checkpoint_every = dtx_opt_int(opt, "checkpoint.every");
     l->replicas_every = dtx_opt_int(opt, "check.replicas_every");
     l->replicas_stop = strcmp(dtx_opt_text(opt, "check.replicas_action"), "stop") == 0;
-    l->save_options = (struct dtx_ckpt_save_options){.keep = (int)dtx_opt_int(opt, "checkpoint.keep"),
-                                                     .max_shards = (int)dtx_opt_int(opt, "checkpoint.max_shards")};
+}
+
+/* Rank 0 finds out where each source stands; the others take its word. Collective over the world. */
+static enum dtx_status open_stream(struct loop *l)
+{
+    struct dtx_session *s = l->s;
+    struct dtx_stream_config config = dtx_session_stream(s, false);
+    struct dtx_walk *walk = NULL;
+    char *ledger = NULL;
+    enum dtx_status status = DTX_OK;
+    if (root(l)) {
+        status = dtx_stream_open(l->ctx, &config, &l->stream);
+        if (status == DTX_OK)
+            status = dtx_walk_open(l->ctx, l->stream, &walk);
+        if (status == DTX_OK)
+            status = dtx_stream_ledger(l->ctx, l->stream, walk, dtx_stream_first(l->stream), NULL, 0, &ledger);
+        dtx_walk_close(walk);
+    }
+    DTX_TRY(l->ctx, dtx_comm_agree(s->world, status));
+    DTX_TRY(l->ctx, dtx_comm_broadcast_text(s->world, &ledger, 0));
+    config.ledger = ledger;
+    if (!root(l))
+        status = dtx_stream_open(l->ctx, &config, &l->stream);
+    dtx_mem_free(ledger);
+    return dtx_comm_agree(s->world, status);
 }
 
 static enum dtx_status open_data(struct loop *l)
 {
     struct dtx_session *s = l->s;
-    const struct dtx_batch_config *b = &s->config.batch;
     const struct dtx_mesh *mesh = dtx_engine_mesh(s->engine);
-    int64_t n = b->micro_batch * b->micro_batches * b->length;
     int64_t depth = dtx_opt_int(s->opt, "data.prefetch");
     void *p;
-    struct dtx_stream_config config = {.paths = dtx_opt_text(s->opt, "data.train"),
-                                       .length = b->length,
-                                       .seed = (uint64_t)s->config.seed,
-                                       .heldout = dtx_opt_real(s->opt, "data.heldout"),
-                                       .vocab = s->config.model.vocab,
-                                       .separator = (int32_t)dtx_opt_int(s->opt, "data.separator"),
-                                       .doc_reset = dtx_opt_bool(s->opt, "data.doc_reset"),
-                                       .trusted = !root(l)};
-    struct dtx_loader_config loader = {.first_sample = s->resumed ? s->meta.samples : 0,
-                                       .global_batch = b->global_batch,
+    struct dtx_loader_config loader = {.first_sample = -1,
+                                       .global_batch = s->config.batch.global_batch,
                                        .dp_rank = mesh->rank[DTX_AXIS_DP],
                                        .dp_size = mesh->size[DTX_AXIS_DP],
                                        .depth = (int)dtx_max64(depth, 1),
-                                       .thread = depth > 0};
-    DTX_TRY(l->ctx, dtx_mem_alloc(l->ctx, 2 * n, sizeof *l->tokens, &p));
-    l->tokens = p;
-    l->targets = l->tokens + n;
+                                       .thread = depth > 0,
+                                       .advise = dtx_opt_bool(s->opt, "data.advise")};
     DTX_TRY(l->ctx, dtx_mem_alloc(l->ctx, s->config.model.layers, sizeof *l->lambda, &p));
     l->lambda = p;
-    if (!*config.paths)
-        return dtx_fail(l->ctx, DTX_E_CONFIG, "data.train is not set: give the prefix of a pair of token files");
-    DTX_TRY(l->ctx, dtx_mem_alloc(l->ctx, s->world->size, sizeof *l->stop_signals, &p));
-    l->stop_signals = p;
-    DTX_TRY(l->ctx, dtx_stream_open(l->ctx, &config, &l->stream));
+    DTX_TRY(l->ctx, dtx_mem_alloc(l->ctx, s->world->size, sizeof *l->wishes, &p));
+    l->wishes = p;
     DTX_TRY(l->ctx, dtx_loader_open(l->ctx, l->stream, &loader, &l->loader));
-    if (l->eval_samples > 0 && config.heldout > 0)
+    if (l->eval_samples > 0 && dtx_opt_real(s->opt, "data.heldout") > 0)
         DTX_TRY(l->ctx, dtx_heldout_open(s, &l->heldout));
     return DTX_OK;
 }
@@ -125,7 +142,7 @@ static enum dtx_status open_run_folder(struct loop *l)
 {
     struct dtx_session *s = l->s;
     const char *mode = dtx_opt_text(s->opt, "log.progress");
-    DTX_TRY(l->ctx, dtx_run_folder_open(l->ctx, s->run_dir, s->checkpoint_dir, s->resumed ? s->source : NULL, s->text,
+    DTX_TRY(l->ctx, dtx_run_folder_open(l->ctx, s->run_dir, s->checkpoint_dir, dtx_session_resumed_from(s), s->text,
                                         &l->folder));
     DTX_TRY(l->ctx, dtx_metrics_open(l->ctx, s->run_dir, l->step, &l->metrics));
     return dtx_progress_open(l->ctx, stderr,
@@ -230,10 +247,11 @@ static enum dtx_status open_loop(struct loop *l)
     dtx_deadline_open(&l->deadline, dtx_clock_wall(), dtx_opt_int(s->opt, "train.end_time"));
     l->best_heldout = NAN;
     if (s->resumed || (DTX_MUTANT(init_keeps_step) && s->initialized)) {
-        l->step = l->saved_step = s->meta.step;
+        l->step = s->meta.step;
         l->tokens_seen = DTX_MUTANT(tokens_forgotten_on_resume) ? 0 : s->meta.tokens;
         l->best_heldout = s->meta.best_heldout;
     }
+    DTX_TRY(l->ctx, open_stream(l));
     DTX_TRY(l->ctx, dtx_comm_agree(s->world, open_data(l)));
     dtx_start_mark(&s->start, "data");
     DTX_TRY(l->ctx, dtx_comm_agree(s->world, root(l) ? open_run_folder(l) : DTX_OK));
@@ -242,63 +260,79 @@ static enum dtx_status open_loop(struct loop *l)
     DTX_TRY(l->ctx, measure_ranks(l));
     dtx_start_mark(&s->start, "peak");
     DTX_TRY(l->ctx, dtx_tracing_open(s, &l->tracing));
+    DTX_TRY(l->ctx, dtx_saver_open(s, l->progress, &l->saver));
     if (root(l))
         describe(l);
     return DTX_OK;
 }
 
-static enum dtx_status close_loop(struct loop *l)
+/* failed: the other ranks may be anywhere. */
+static enum dtx_status close_loop(struct loop *l, bool failed)
 {
+    bool idle = true;
+    if (failed)
+        idle = dtx_saver_halt(l->saver);
+    else
+        dtx_saver_close(l->saver);
     enum dtx_status status = dtx_metrics_close(l->ctx, l->metrics);
-    dtx_tracing_close(&l->tracing);
+    if (idle) /* its thread records nothing more */
+        dtx_tracing_close(&l->tracing);
     dtx_progress_close(l->progress);
     dtx_heldout_close(l->heldout);
     dtx_loader_close(l->loader);
     dtx_stream_close(l->stream);
-    dtx_mem_free(l->tokens);
     dtx_mem_free(l->lambda);
-    dtx_mem_free(l->stop_signals);
+    dtx_mem_free(l->wishes);
     dtx_run_folder_close(&l->folder);
     return status;
 }
 
-/* The next batch as inputs and targets. */
+/* The next batch. */
 static enum dtx_status next_batch(struct loop *l, struct dtx_batch *batch)
 {
     double begin = dtx_trace_begin(l->ctx);
     DTX_TRY(l->ctx, dtx_loader_next(l->ctx, l->loader, batch));
     dtx_trace_end(l->ctx, begin, DTX_SPAN_WAIT, "data", "wait for data", -1, 0);
-    size_t row = (size_t)batch->length * sizeof *l->tokens;
-    for (int64_t i = 0; i < batch->n; i++) {
-        const int32_t *sample = batch->tokens + i * (batch->length + 1);
-        memcpy(l->tokens + i * batch->length, sample, row);
-        memcpy(l->targets + i * batch->length, sample + 1 - DTX_MUTANT(targets_shifted), row);
-    }
     return DTX_OK;
 }
-
-enum { SAVE_EARLY = -1 }; /* in place of a signal */
 
 /* What this rank asks for after a step of `seconds`. */
-static int asked_for(struct loop *l, double seconds)
+static struct wish make_wish(struct loop *l, double seconds)
 {
-    if (dtx_stop_requested() || !root(l))
-        return dtx_stop_requested();
+    struct wish wish = {.stop_signal = dtx_stop_requested(), .save_ended = dtx_saver_done(l->saver)};
+    if (wish.stop_signal != 0 || !root(l))
+        return wish;
+    dtx_deadline_saved(&l->deadline, dtx_saver_seconds(l->saver));
+    l->deadline.saving = dtx_saver_busy(l->saver);
     enum dtx_deadline_verdict verdict = dtx_deadline_step(&l->deadline, dtx_clock_wall(), seconds);
-    return verdict == DTX_DEADLINE_STOP ? DTX_STOP_TIME : verdict == DTX_DEADLINE_SAVE ? SAVE_EARLY : 0;
+    wish.save_early = verdict == DTX_DEADLINE_SAVE;
+    if (verdict == DTX_DEADLINE_STOP)
+        wish.stop_signal = DTX_STOP_TIME;
+    return wish;
 }
 
-/* Every rank learns whether any was asked to stop, and by which signal. */
-static enum dtx_status agree_to_stop(struct loop *l, double seconds)
+/* Every rank learns whether any was asked to stop, and by which signal; and whether a checkpoint is written now. */
+static enum dtx_status agree(struct loop *l, double seconds)
 {
-    int mine = asked_for(l, seconds), asked = DTX_MUTANT(stop_of_rank_0_only) ? 1 : l->s->world->size;
-    DTX_TRY(l->ctx, dtx_comm_gather_bytes(l->s->world, &mine, sizeof mine, l->stop_signals));
+    struct wish mine = make_wish(l, seconds);
+    int asked = DTX_MUTANT(stop_of_rank_0_only) ? 1 : l->s->world->size;
+    DTX_TRY(l->ctx, dtx_comm_gather_bytes(l->s->world, &mine, sizeof mine, l->wishes));
     for (int r = 0; r < asked && l->stop_signal == 0; r++)
-        l->stop_signal = l->stop_signals[r];
-    l->save_early = l->stop_signal == SAVE_EARLY; /* other ranks' signals are heard after the next step */
-    if (l->save_early)
-        l->stop_signal = 0;
+        l->stop_signal = l->wishes[r].stop_signal;
+    l->save_early = l->wishes[0].save_early;
+    l->save_ended = true;
+    for (int r = 0; r < l->s->world->size; r++)
+        l->save_ended = l->save_ended && l->wishes[r].save_ended;
+    if (l->save_ended)
+        dtx_saver_finish(l->saver);
     return DTX_OK;
+}
+
+/* Step of the last checkpoint, for a report of what ends the run; what is being written may be one. */
+static long long last_saved(struct loop *l)
+{
+    dtx_saver_finish(l->saver);
+    return (long long)dtx_max64(dtx_saver_saved(l->saver), 0);
 }
 
 /* Compares what several ranks hold alike. A difference ends the run on all ranks with one report, or is a warning. */
@@ -311,15 +345,16 @@ static enum dtx_status check_replicas(struct loop *l)
     DTX_TRY(l->ctx, dtx_engine_replicas(l->s->engine, &report));
     if (report.tensors == 0)
         return DTX_OK;
+    long long saved = last_saved(l);
     if (root(l) && l->progress)
         dtx_progress_clear(l->progress);
     if (root(l) && l->replicas_stop)
-        status = dtx_fail(l->ctx, DTX_E_NUMERIC,
-                          "step %lld: copies of %lld tensor%s differ between ranks: %s. Nothing is saved of it; the "
-                          "last checkpoint is of step %lld. Look at memory errors and the network of the ranks named; "
-                          "check.replicas_action warn goes on regardless",
-                          (long long)l->step, (long long)report.tensors, report.tensors == 1 ? "" : "s", report.text,
-                          (long long)l->saved_step);
+        status =
+            dtx_fail(l->ctx, DTX_E_NUMERIC,
+                     "step %lld: copies of %lld tensor%s differ between ranks: %s. Nothing is saved of it; the "
+                     "last checkpoint is of step %lld. Look at memory errors and the network of the ranks named; "
+                     "check.replicas_action warn goes on regardless",
+                     (long long)l->step, (long long)report.tensors, report.tensors == 1 ? "" : "s", report.text, saved);
     else if (root(l))
         dtx_log(l->ctx, DTX_LOG_WARN, "step %lld: copies of %lld tensor%s differ between ranks: %s", (long long)l->step,
                 (long long)report.tensors, report.tensors == 1 ? "" : "s", report.text);
@@ -327,7 +362,7 @@ static enum dtx_status check_replicas(struct loop *l)
 }
 
 /* A failed save warns and training goes on; earlier checkpoints are untouched. Damaged weights are never saved. */
-static enum dtx_status save(struct loop *l)
+static enum dtx_status save(struct loop *l, double heldout)
 {
     struct dtx_session *s = l->s;
     bool finite;
@@ -336,7 +371,7 @@ static enum dtx_status save(struct loop *l)
         return dtx_fail(l->ctx, DTX_E_NUMERIC,
                         "step %lld left weights or optimizer states that are not finite; nothing is saved of it. Lower "
                         "lr.peak or look at the optimizer's options; the last checkpoint is of step %lld",
-                        (long long)l->step, (long long)l->saved_step);
+                        (long long)l->step, last_saved(l));
     struct dtx_ckpt_meta meta = {.step = l->step,
                                  .tokens = l->tokens_seen,
                                  .samples = dtx_loader_position(l->loader),
@@ -345,33 +380,23 @@ static enum dtx_status save(struct loop *l)
                                           s->config.mesh[DTX_AXIS_PP], s->config.mesh[DTX_AXIS_CP]},
                                  .program = "dtx " DTX_VERSION,
                                  .best_heldout = l->best_heldout,
+                                 .heldout = heldout,
                                  .config = s->text};
+    enum dtx_status status = root(l) ? dtx_loader_ledger(l->ctx, l->loader, &meta.ledger) : DTX_OK;
+    DTX_TRY(l->ctx, dtx_comm_agree(s->world, status));
     snprintf(meta.isa, sizeof meta.isa, "%s", dtx_isa_name(s->backend->isa));
-    if (DTX_MUTANT(resume_position_off_by_one))
-        meta.samples++;
     if (l->progress)
         dtx_progress_clear(l->progress);
     if (root(l) && dtx_metrics_sync(l->ctx, l->metrics) != DTX_OK) {
         dtx_log(l->ctx, DTX_LOG_WARN, "%s", l->ctx->error.text);
         dtx_error_clear(l->ctx);
     }
-    double begin = dtx_trace_begin(l->ctx), start = dtx_clock_now();
-    enum dtx_status status = dtx_state_save(s->engine, s->checkpoint_dir, &meta, &l->save_options);
-    dtx_trace_end(l->ctx, begin, DTX_SPAN_WAIT, "checkpoint", "save", -1, 0);
-    dtx_deadline_saved(&l->deadline, dtx_clock_now() - start);
-    if (status == DTX_OK) {
-        l->saved_step = l->step;
-        if (root(l))
-            dtx_run_status_write(l->ctx, s->run_dir, "running", l->step, l->steps, DTX_OK, "");
-        return DTX_OK;
-    }
-    if (root(l))
-        dtx_log(l->ctx, DTX_LOG_WARN, "checkpoint of step %lld was not saved: %s", (long long)l->step,
-                l->ctx->error.text);
-    bool last = l->step == l->end || l->stop_signal != 0 || DTX_MUTANT(failed_save_ends_run);
-    if (!last)
-        dtx_error_clear(l->ctx);
-    return last ? status : DTX_OK; /* with nothing left to train, a lost state is a failure */
+    /* with nothing left to train, a lost state is a failure */
+    bool last = l->step == l->end || l->stop_signal != 0 || l->stage_ended || DTX_MUTANT(failed_save_ends_run);
+    return dtx_saver_save(l->saver, &meta, l->save_ended,
+                          last            ? DTX_SAVE_LAST
+                          : l->save_early ? DTX_SAVE_DURABLE
+                                          : DTX_SAVE_DUE);
 }
 
 static enum dtx_status report(struct loop *l, const struct dtx_step_result *result, double heldout, double seconds,
@@ -429,14 +454,23 @@ static void tell_start(struct loop *l)
         dtx_start_log(&l->s->start, l->ctx);
 }
 
+/* A save that is being written when the traced steps are done belongs to them. */
+static enum dtx_status trace_step(struct loop *l, bool last)
+{
+    if (dtx_tracing_ends(&l->tracing, last))
+        dtx_saver_finish(l->saver);
+    return dtx_tracing_step(&l->tracing, last ? l->step : l->step + 1, last);
+}
+
 static enum dtx_status one_step(struct loop *l)
 {
     struct dtx_batch data;
     struct dtx_step_result result;
-    DTX_TRY(l->ctx, dtx_tracing_step(&l->tracing, l->step + 1, false));
+    DTX_TRY(l->ctx, trace_step(l, false));
     double heldout, start = dtx_clock_now();
     DTX_TRY(l->ctx, dtx_comm_agree(l->s->world, next_batch(l, &data)));
-    struct dtx_engine_batch batch = {l->tokens, l->targets, l->documents ? data.doc_start : NULL};
+    struct dtx_engine_batch batch = {data.tokens, DTX_MUTANT(targets_shifted) ? data.tokens : data.targets,
+                                     l->documents || data.packed ? data.doc_start : NULL};
     l->step++;
     int64_t update = l->step - (DTX_MUTANT(adam_step_restarts) ? l->s->meta.step : 0);
     DTX_TRY(l->ctx, dtx_engine_step(l->s->engine, &batch, update, dtx_lr_at(&l->lr, l->step), &result));
@@ -450,17 +484,18 @@ static enum dtx_status one_step(struct loop *l)
             l->ctx, DTX_E_NUMERIC,
             "step %lld: loss %g, gradient norm %g; %d steps in a row had no finite gradient. Lower lr.peak or "
             "look at the data; the last checkpoint is of step %lld",
-            (long long)l->step, result.loss, result.grad_norm, MAX_SKIPPED, (long long)l->saved_step);
+            (long long)l->step, result.loss, result.grad_norm, MAX_SKIPPED, last_saved(l));
     DTX_TRY(l->ctx, evaluate(l, &heldout));
     DTX_TRY(l->ctx, report(l, &result, heldout, seconds, data.wait_seconds));
-    DTX_TRY(l->ctx, agree_to_stop(l, dtx_clock_now() - start));
-    bool due = ((l->checkpoint_every > 0 && l->step % l->checkpoint_every == 0) || l->save_early) &&
-               (!result.skipped || DTX_MUTANT(skipped_step_saved));
-    bool saving = due || l->stop_signal != 0 || l->step == l->end;
+    DTX_TRY(l->ctx, agree(l, dtx_clock_now() - start));
+    bool due =
+        (dtx_saver_due(l->saver, l->step) || l->save_early) && (!result.skipped || DTX_MUTANT(skipped_step_saved));
+    l->stage_ended = l->tokens_seen >= l->stage_end && l->step < l->end && l->stop_signal == 0;
+    bool saving = due || l->stop_signal != 0 || l->step == l->end || l->stage_ended;
     if (l->replicas_every > 0 &&
         (l->step % l->replicas_every == 0 || (saving && !DTX_MUTANT(replicas_not_checked_before_save))))
         DTX_TRY(l->ctx, check_replicas(l));
-    return saving ? save(l) : DTX_OK;
+    return saving ? save(l, heldout) : DTX_OK;
 }
 
 static enum dtx_status run(struct loop *l)
@@ -473,16 +508,17 @@ static enum dtx_status run(struct loop *l)
                 (long long)l->end, (long long)l->steps, (long long)dtx_opt_int(l->s->opt, "train.until"));
     if ((l->s->resumed || l->s->initialized) && l->replicas_every > 0 && !DTX_MUTANT(replicas_not_checked_after_load))
         DTX_TRY(l->ctx, check_replicas(l));
-    while (l->step < l->end && l->stop_signal == 0)
+    while (l->step < l->end && l->stop_signal == 0 && !l->stage_ended)
         DTX_TRY(l->ctx, one_step(l));
-    DTX_TRY(l->ctx, dtx_tracing_step(&l->tracing, l->step, true));
+    DTX_TRY(l->ctx, trace_step(l, true));
     return l->stop_signal != 0 && l->step < l->end ? DTX_E_REQUEUE : DTX_OK;
 }
 
-enum dtx_status dtx_loop_run(struct dtx_session *session)
+enum dtx_status dtx_loop_run(struct dtx_session *session, bool *next_stage)
 {
     struct loop l = {.s = session, .ctx = session->ctx};
     enum dtx_status status = run(&l);
+    *next_stage = status == DTX_OK && l.stage_ended;
     if (root(&l) && status == DTX_E_REQUEUE) {
         dtx_progress_clear(l.progress);
         dtx_log(l.ctx, DTX_LOG_INFO,
@@ -490,15 +526,15 @@ enum dtx_status dtx_loop_run(struct dtx_session *session)
                 dtx_stop_name(l.stop_signal), (long long)l.step, (long long)l.steps);
     }
     /* A folder that this run did not open may be another one's. */
-    if (root(&l) &&
-        (l.folder.locks[0] > 0 ||
-         (session->resumed && dtx_run_folder_idle(session->run_dir, session->checkpoint_dir, session->source)))) {
+    if (root(&l) && !*next_stage &&
+        (l.folder.locks[0] > 0 || (session->resumed && dtx_run_folder_idle(session->run_dir, session->checkpoint_dir,
+                                                                           dtx_session_resumed_from(session))))) {
         const char *state = status == DTX_E_REQUEUE ? "requeue"
                             : status != DTX_OK      ? "failed"
                             : l.step < l.steps      ? "paused"
                                                     : "done";
         dtx_run_status_write(l.ctx, session->run_dir, state, l.step, l.steps, status, l.ctx->error.text);
     }
-    enum dtx_status closed = close_loop(&l);
+    enum dtx_status closed = close_loop(&l, status != DTX_OK && status != DTX_E_REQUEUE);
     return status != DTX_OK ? status : closed;
 }

@@ -6,8 +6,9 @@
 
 #include "trainer/session.h"
 
-/* Trains from the session's step to the last. DTX_E_REQUEUE: stopped by a signal, everything saved. */
-enum dtx_status dtx_loop_run(struct dtx_session *session);
+/* Trains from the session's step to the last, or (*next_stage) to where the run's next stage begins (stages.h), with
+ * everything saved. DTX_E_REQUEUE: stopped by a signal, everything saved. */
+enum dtx_status dtx_loop_run(struct dtx_session *session, bool *next_stage);
 
 struct dtx_heldout; /* the held-out samples as batches of this data rank */
 

@@ -46,7 +46,7 @@ static enum dtx_status sum_of_host(struct dtx_comm *world, double bytes, int *ra
 
 static enum dtx_status check(struct dtx_comm *world, const struct dtx_estimate *e)
 {
-    double bytes = (double)dtx_memory_total(&e->memory) + (double)e->host, sum;
+    double bytes = (double)dtx_memory_total(&e->memory) + (double)dtx_estimate_host(e), sum;
     struct dtx_host host;
     int ranks;
     char causes[DTX_MEMORY_TEXT];
@@ -59,15 +59,19 @@ static enum dtx_status check(struct dtx_comm *world, const struct dtx_estimate *
     return dtx_fail(
         world->ctx, DTX_E_CONFIG,
         "the %d rank(s) on %s will take %.1f GiB of the %.1f GiB that they may have; this one %.1f: %s, host "
-        "%.1f. What helps: more hosts, parallel.tp or parallel.pp, parallel.zero 1, a smaller "
+        "%.1f, a copy of the state for checkpoints %.1f. What helps: more hosts, parallel.tp or parallel.pp, "
+        "parallel.zero 1, a smaller "
         "train.micro_batch, train.recompute block; dtx plan shows what fits",
-        ranks, world->ctx->host, sum / gib, allowed / gib, bytes / gib, causes, (double)e->host / gib);
+        ranks, world->ctx->host, sum / gib, allowed / gib, bytes / gib, causes, (double)e->host / gib,
+        (double)e->staging / gib);
 }
 
 enum dtx_status dtx_memory_check(struct dtx_comm *world, const struct dtx_engine_config *config,
-                                 struct dtx_backend *backend)
+                                 struct dtx_backend *backend, bool saves)
 {
     struct dtx_estimate e;
     DTX_TRY(world->ctx, dtx_comm_agree(world, estimate(world, config, backend, &e)));
+    if (!saves)
+        e.staging = 0;
     return dtx_comm_agree(world, check(world, &e));
 }

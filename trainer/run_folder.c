@@ -77,6 +77,8 @@ static bool holds_checkpoints(const char *path)
 static bool own_checkpoint(const char *checkpoint_dir, const char *resumed_from)
 {
     char folder[PATH_MAX], parent[PATH_MAX], own[PATH_MAX];
+    if (strcmp(checkpoint_dir, resumed_from) == 0) /* from the nodes' disks */
+        return true;
     snprintf(folder, sizeof folder, "%s/..", resumed_from);
     return realpath(folder, parent) && realpath(checkpoint_dir, own) && strcmp(parent, own) == 0;
 }

@@ -11,7 +11,8 @@ struct dtx_run_folder {
     int locks[2]; /* descriptors: run folder, checkpoint folder; −1: none */
 };
 
-/* Makes both folders, locks them, writes RUN/config.yaml. resumed_from: the checkpoint that is continued, or NULL.
+/* Makes both folders, locks them, writes RUN/config.yaml. resumed_from: the checkpoint that is continued, or
+ * checkpoint_dir for one of its local tier, or NULL.
  * DTX_E_CONFIG: another dtx is running here; a new run would write over one that is there; metrics of another run than
  * the checkpoint's are there; or the folders cannot be made or written to. */
 enum dtx_status dtx_run_folder_open(struct dtx_ctx *ctx, const char *run_dir, const char *checkpoint_dir,

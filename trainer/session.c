@@ -12,6 +12,7 @@
 #include "kernels/base/mutant.h"
 #include "parallel/watch.h"
 #include "trainer/memory_check.h"
+#include "trainer/stages.h"
 #include "trainer/state.h"
 #include "trainer/stop.h"
 
@@ -105,17 +106,52 @@ static void set_folders(struct dtx_session *s)
         snprintf(s->checkpoint_dir, sizeof s->checkpoint_dir, "%s/checkpoints", s->run_dir);
 }
 
+struct dtx_ckpt_local_options dtx_session_local(const struct dtx_session *s)
+{
+    const char *node = getenv("DTX_NODE"); /* several "nodes" on one machine */
+    return (struct dtx_ckpt_local_options){s->local_dir, s->checkpoint_dir, node && *node ? node : s->ctx->host};
+}
+
+const char *dtx_session_resumed_from(const struct dtx_session *s)
+{
+    return !s->resumed ? NULL : s->local ? s->checkpoint_dir : s->source;
+}
+
+/* The local tier's newest, if it is newer than what was found (with `status`) of the durable one. */
+static enum dtx_status find_local(struct dtx_session *s, enum dtx_status status)
+{
+    struct dtx_ckpt_local_options options = dtx_session_local(s);
+    struct dtx_error report = s->ctx->error;
+    char folder[DTX_PATH];
+    dtx_error_clear(s->ctx);
+    DTX_TRY(s->ctx, dtx_ckpt_local_find(s->ctx, s->world, &options, status == DTX_OK ? s->search.sequence : -1,
+                                        &s->local, &s->local_index, folder, sizeof folder));
+    if (!s->local) {
+        s->ctx->error = report;
+        return status;
+    }
+    snprintf(s->source, sizeof s->source, "%s", folder);
+    s->meta = s->local_index.meta;
+    s->local_index.meta.config = s->local_index.meta.ledger = NULL;
+    return DTX_OK;
+}
+
 /* All ranks find the same checkpoint and read its scalars and options. */
 static enum dtx_status find_checkpoint(struct dtx_session *s, const struct dtx_session_command *command,
                                        const char *resume, const char *init)
 {
     if (!*resume && !*init)
         return DTX_OK;
-    DTX_TRY(s->ctx, dtx_ckpt_find(s->ctx, s->world, *resume ? s->checkpoint_dir : NULL, *resume ? resume : init,
-                                  s->source, sizeof s->source));
-    DTX_TRY(s->ctx, dtx_ckpt_load_meta(s->ctx, s->world, s->source, &s->meta));
     s->resumed = *resume;
     s->initialized = !*resume;
+    enum dtx_status status = dtx_ckpt_find(s->ctx, s->world, *resume ? s->checkpoint_dir : NULL,
+                                           *resume ? resume : init, &s->search, s->source, sizeof s->source);
+    if (strcmp(resume, "latest") == 0 && s->local_dir[0] && !command->needs_checkpoint && !s->local_refused)
+        status = find_local(s, status);
+    DTX_TRY(s->ctx, status);
+    if (s->local)
+        return DTX_OK;
+    DTX_TRY(s->ctx, dtx_ckpt_load_meta(s->ctx, s->world, s->source, &s->meta));
     if (s->resumed && s->meta.origin[0] && !command->needs_checkpoint && !DTX_MUTANT(resume_takes_weights_alone))
         return dtx_fail(s->ctx, DTX_E_CONFIG,
                         "checkpoint %s holds weights alone (%s): there is no run to continue. Begin a new one from "
@@ -179,11 +215,7 @@ static enum dtx_status adopt_stored(struct dtx_session *s, const struct dtx_sess
         dtx_opt_set(stored, "data.heldout", shown(dtx_opt_real(s->opt, "data.heldout"), text), DTX_OPT_FLAG, "eval");
     }
     dtx_opt_compare_fixed(s->opt, stored, must_match, s->source);
-    if (s->resumed && !command->needs_checkpoint &&
-        strcmp(dtx_opt_text(s->opt, "data.train"), dtx_opt_text(stored, "data.train")) != 0)
-        dtx_log(s->ctx, DTX_LOG_WARN,
-                "data.train was '%s' and is '%s': if the text is another one, samples will repeat or be left out",
-                dtx_opt_text(stored, "data.train"), dtx_opt_text(s->opt, "data.train"));
+    s->length_before = dtx_opt_int(stored, "train.length");
     return DTX_OK;
 }
 
@@ -195,6 +227,34 @@ static enum dtx_status merge_stored(struct dtx_session *s, const struct dtx_sess
     DTX_TRY(s->ctx, create_options(s->ctx, command, &stored));
     enum dtx_status status = adopt_stored(s, command, stored);
     dtx_opt_free(stored);
+    return status;
+}
+
+/* Rank 0: what the stages that have begun set; the later ones are read through, so that a mistake in them is found
+ * now. */
+static enum dtx_status apply_stages(struct dtx_session *s, const struct dtx_session_command *command)
+{
+    int64_t tokens = s->resumed ? s->meta.tokens : 0;
+    char *all;
+    dtx_stages_apply(s->opt, tokens);
+    DTX_TRY(s->ctx, dtx_opt_dump(s->ctx, s->opt, &all));
+    enum dtx_status status = DTX_OK;
+    while ((tokens = dtx_stages_next(s->opt, tokens)) != INT64_MAX && status == DTX_OK) {
+        struct dtx_opt *later;
+        struct dtx_engine_config config;
+        struct dtx_ctx probe;
+        dtx_ctx_init_child(&probe, s->ctx);
+        status = create_options(s->ctx, command, &later);
+        if (status != DTX_OK)
+            break;
+        status = dtx_opt_load_text(s->ctx, later, all, "these options", DTX_OPT_PRESET);
+        dtx_stages_apply(later, tokens);
+        dtx_engine_config_read(later, s->world->size, &config);
+        if (status == DTX_OK && dtx_opt_check(&probe, later) != DTX_OK)
+            dtx_opt_fault(s->opt, "train.stages, from %lld tokens on: %s", (long long)tokens, probe.error.text);
+        dtx_opt_free(later);
+    }
+    dtx_mem_free(all);
     return status;
 }
 
@@ -242,14 +302,22 @@ static enum dtx_status resolve_options(struct dtx_session *s, const struct dtx_s
     char from[2][DTX_PATH] = {"", ""};
     if (root) {
         set_folders(s);
+        snprintf(s->local_dir, sizeof s->local_dir, "%s", dtx_opt_text(s->opt, "checkpoint.local_dir"));
         snprintf(from[0], sizeof from[0], "%s", dtx_opt_text(s->opt, "resume"));
         snprintf(from[1], sizeof from[1], "%s", dtx_opt_text(s->opt, "init"));
     }
+    if (root && s->next_stage) {
+        snprintf(from[0], sizeof from[0], "latest");
+        from[1][0] = '\0';
+    }
     DTX_TRY(s->ctx, dtx_comm_broadcast_bytes(s->world, from, sizeof from, 0));
     DTX_TRY(s->ctx, dtx_comm_broadcast_bytes(s->world, s->checkpoint_dir, sizeof s->checkpoint_dir, 0));
+    DTX_TRY(s->ctx, dtx_comm_broadcast_bytes(s->world, s->local_dir, sizeof s->local_dir, 0));
     DTX_TRY(s->ctx, find_checkpoint(s, command, from[0], from[1]));
     if (root) {
         status = merge_stored(s, command);
+        if (status == DTX_OK && !command->needs_checkpoint)
+            status = apply_stages(s, command);
         if (status == DTX_OK) {
             set_folders(s);
             dtx_engine_config_read(s->opt, s->world->size, &s->config);
@@ -324,20 +392,93 @@ static enum dtx_status choose_processor(struct dtx_session *s, int *threads, int
     return DTX_OK;
 }
 
-static enum dtx_status open_engine(struct dtx_session *s)
+static enum dtx_status open_engine(struct dtx_session *s, bool saves)
 {
     int threads, isa;
     DTX_TRY(s->ctx, choose_processor(s, &threads, &isa));
     dtx_isa_limit_libraries(s->ctx, isa);
     enum dtx_status status = dtx_backend_open(s->ctx, dtx_opt_text(s->opt, "device"), threads, isa, &s->backend);
     DTX_TRY(s->ctx, dtx_comm_agree(s->world, status));
-    DTX_TRY(s->ctx, dtx_memory_check(s->world, &s->config, s->backend));
+    DTX_TRY(s->ctx, dtx_memory_check(s->world, &s->config, s->backend, saves));
     DTX_TRY(s->ctx, dtx_engine_create(s->ctx, &s->config, s->world, s->backend, &s->engine));
     if (s->resumed && !s->meta.origin[0] && strcmp(s->meta.isa, dtx_isa_name(isa)) != 0 && s->world->rank == 0)
         dtx_log(s->ctx, DTX_LOG_WARN,
                 "the checkpoint was computed with %s, this run uses %s: the last bits will differ", s->meta.isa,
                 dtx_isa_name(isa));
     return DTX_OK;
+}
+
+/* Options, engine and weights, from what the user said and the checkpoint that the search gives. *loaded: what failed,
+ * if anything, was the loading of its arrays. */
+static enum dtx_status open_parts(struct dtx_session *s, const struct dtx_session_command *command, int argc,
+                                  char **argv, bool *done, bool *loaded)
+{
+    struct dtx_ctx *ctx = s->ctx;
+    *loaded = false;
+    DTX_TRY(ctx, resolve_options(s, command, argc, argv, done));
+    dtx_start_mark(&s->start, "options");
+    if (*done)
+        return DTX_OK;
+    struct dtx_watch_options watch = {.timeout = dtx_opt_real(s->opt, "comm.timeout"),
+                                      .dir = dtx_opt_text(s->opt, "comm.watch_dir"),
+                                      .check = dtx_opt_bool(s->opt, "comm.check"),
+                                      .stop_asked = dtx_stop_requested};
+    if (!s->world->watch)
+        DTX_TRY(ctx, dtx_watch_start(s->world, &watch));
+    dtx_start_mark(&s->start, "watch");
+    DTX_TRY(ctx, open_engine(s, !command->needs_checkpoint));
+    dtx_start_mark(&s->start, "model");
+    if (s->resumed || s->initialized) {
+        bool weights_alone = command->needs_checkpoint || s->initialized;
+        *loaded = true;
+        DTX_TRY(ctx, dtx_comm_agree(s->world, dtx_state_load(s->engine, s->source, s->local ? &s->local_index : NULL,
+                                                             weights_alone)));
+        dtx_start_mark(&s->start, "checkpoint");
+    }
+    return DTX_OK;
+}
+
+/* All ranks: back to where nothing of the checkpoint was known. */
+static void close_parts(struct dtx_session *s)
+{
+    dtx_engine_free(s->engine);
+    dtx_backend_close(s->backend);
+    dtx_opt_free(s->opt);
+    dtx_mem_free(s->text);
+    dtx_mem_free(s->meta.config);
+    dtx_mem_free(s->meta.ledger);
+    s->engine = NULL;
+    s->backend = NULL;
+    s->opt = NULL;
+    s->text = s->meta.config = s->meta.ledger = NULL;
+    dtx_ckpt_index_free(&s->local_index);
+}
+
+/* What was found is damaged: is there something else? */
+static bool pass_over(struct dtx_session *s, enum dtx_status status)
+{
+    if (!s->local)
+        return dtx_ckpt_pass_over(s->ctx, s->world, &s->search, s->source, status);
+    if (status != DTX_E_FORMAT && status != DTX_E_IO)
+        return false;
+    if (s->world->rank == 0)
+        dtx_log(s->ctx, DTX_LOG_WARN, "the local checkpoint of step %lld is passed over: %s", (long long)s->meta.step,
+                s->ctx->error.text);
+    dtx_error_clear(s->ctx);
+    s->local = false;
+    s->local_refused = true;
+    return true;
+}
+
+/* Damage shows when the arrays are read. An earlier checkpoint may come with other options: all begins again. */
+static enum dtx_status open_all(struct dtx_session *s, const struct dtx_session_command *command, int argc, char **argv,
+                                bool *done)
+{
+    enum dtx_status status;
+    bool loaded;
+    while ((status = open_parts(s, command, argc, argv, done, &loaded)) != DTX_OK && loaded && pass_over(s, status))
+        close_parts(s);
+    return status;
 }
 
 enum dtx_status dtx_session_open(struct dtx_ctx *ctx, const struct dtx_session_command *command, int argc, char **argv,
@@ -349,37 +490,56 @@ enum dtx_status dtx_session_open(struct dtx_ctx *ctx, const struct dtx_session_c
     dtx_start_begin(&s->start);
     DTX_TRY(ctx, dtx_comm_open_world(ctx, &s->world));
     dtx_start_mark(&s->start, "MPI");
-    DTX_TRY(ctx, resolve_options(s, command, argc, argv, done));
-    dtx_start_mark(&s->start, "options");
-    if (*done)
-        return DTX_OK;
-    struct dtx_watch_options watch = {.timeout = dtx_opt_real(s->opt, "comm.timeout"),
-                                      .dir = dtx_opt_text(s->opt, "comm.watch_dir"),
-                                      .check = dtx_opt_bool(s->opt, "comm.check"),
-                                      .stop_asked = dtx_stop_requested};
-    DTX_TRY(ctx, dtx_watch_start(s->world, &watch));
-    dtx_start_mark(&s->start, "watch");
-    DTX_TRY(ctx, open_engine(s));
-    dtx_start_mark(&s->start, "model");
-    if (s->resumed || s->initialized) {
-        bool weights_alone = command->needs_checkpoint || s->initialized;
-        DTX_TRY(ctx, dtx_comm_agree(s->world, dtx_state_load(s->engine, s->source, weights_alone)));
-        dtx_start_mark(&s->start, "checkpoint");
+    return open_all(s, command, argc, argv, done);
+}
+
+enum dtx_status dtx_session_next_stage(struct dtx_session *s, const struct dtx_session_command *command, int argc,
+                                       char **argv)
+{
+    bool done = false;
+    close_parts(s);
+    s->next_stage = true;
+    s->resumed = s->initialized = s->local = s->local_refused = false;
+    memset(&s->search, 0, sizeof s->search);
+    dtx_start_begin(&s->start);
+    return open_all(s, command, argc, argv, &done);
+}
+
+struct dtx_stream_config dtx_session_stream(const struct dtx_session *s, bool heldout)
+{
+    const struct dtx_opt *opt = s->opt;
+    struct dtx_stream_config config = {.paths = dtx_opt_text(opt, "data.train"),
+                                       .length = s->config.batch.length,
+                                       .seed = (uint64_t)s->config.seed,
+                                       .heldout = dtx_opt_real(opt, "data.heldout"),
+                                       .use_heldout = heldout,
+                                       .vocab = s->config.model.vocab,
+                                       .separator = (int32_t)dtx_opt_int(opt, "data.separator"),
+                                       .doc_reset = dtx_opt_bool(opt, "data.doc_reset"),
+                                       .trusted = s->world->rank != 0,
+                                       .mmap = dtx_opt_bool(opt, "data.mmap"),
+                                       .type = dtx_opt_text(opt, "data.type"),
+                                       .cache_dir = dtx_opt_text(opt, "data.cache_dir")};
+    if (s->resumed && !heldout && s->meta.ledger && s->meta.ledger[0])
+        config.ledger = s->meta.ledger;
+    if (s->resumed && !heldout) {
+        config.samples_before = s->meta.samples;
+        config.length_before = s->length_before;
     }
-    return DTX_OK;
+    return config;
 }
 
 enum dtx_status dtx_session_close(struct dtx_session *s, enum dtx_status status)
 {
     bool alone = s->world && s->world->size == 1;
     if (status == DTX_OK || status == DTX_E_REQUEUE || alone) { /* all ranks come here: communicators may be freed */
-        dtx_engine_free(s->engine);
-        dtx_backend_close(s->backend);
+        close_parts(s);
     } else {
         dtx_engine_halt(s->engine); /* no thread of this rank is in MPI when it ends */
+        dtx_opt_free(s->opt);
+        dtx_mem_free(s->text);
+        dtx_mem_free(s->meta.config);
+        dtx_mem_free(s->meta.ledger);
     }
-    dtx_opt_free(s->opt);
-    dtx_mem_free(s->text);
-    dtx_mem_free(s->meta.config);
     return dtx_comm_finish(s->world, status, DTX_COMM_GRACE);
 }

@@ -154,6 +154,11 @@ static enum dtx_status write_trace(struct dtx_tracing *t)
     return DTX_OK;
 }
 
+bool dtx_tracing_ends(const struct dtx_tracing *t, bool last)
+{
+    return t->trace && t->seen > t->skip && (last || t->seen >= t->skip + t->steps);
+}
+
 enum dtx_status dtx_tracing_step(struct dtx_tracing *t, int64_t step, bool last)
 {
     struct dtx_session *s = t->session;

@@ -21,7 +21,10 @@ struct dtx_tracing {
 
 /* Reads the options; without trace.path all else does nothing. */
 enum dtx_status dtx_tracing_open(struct dtx_session *session, struct dtx_tracing *out);
-/* Before step `step`, and once behind the last (last: write what there is). */
+/* Will the next dtx_tracing_step write the trace? */
+bool dtx_tracing_ends(const struct dtx_tracing *tracing, bool last);
+/* Before step `step`, and once behind the last (last: write what there is).
+ * No other thread may record any more where it ends. */
 enum dtx_status dtx_tracing_step(struct dtx_tracing *tracing, int64_t step, bool last);
 /* Not collective: frees what was not written. */
 void dtx_tracing_close(struct dtx_tracing *tracing);

@@ -26,11 +26,12 @@ static const struct dtx_session_command command = {
 static void note_failure(const struct dtx_session *s, enum dtx_status status)
 {
     char path[DTX_PATH];
-    if (DTX_MUTANT(stale_status_kept) || s->ctx->rank != 0 || !s->opt || !*dtx_opt_text(s->opt, "resume"))
+    if (DTX_MUTANT(stale_status_kept) || s->ctx->rank != 0 || !s->opt ||
+        !(s->next_stage || *dtx_opt_text(s->opt, "resume")))
         return;
     const char *dir = s->run_dir[0] ? s->run_dir : dtx_opt_text(s->opt, "run.dir");
     snprintf(path, sizeof path, "%s/status", dir);
-    if (access(path, F_OK) == 0 && dtx_run_folder_idle(dir, s->checkpoint_dir, s->resumed ? s->source : NULL))
+    if (access(path, F_OK) == 0 && dtx_run_folder_idle(dir, s->checkpoint_dir, dtx_session_resumed_from(s)))
         dtx_run_status_write(s->ctx, dir, "failed", s->meta.step, dtx_opt_int(s->opt, "train.steps"), status,
                              s->ctx->error.text);
 }
@@ -41,13 +42,20 @@ static enum dtx_status run(struct dtx_ctx *ctx, int argc, char **argv)
 {
     struct dtx_session session;
     struct dtx_stop stop;
-    bool done;
+    bool done, next_stage = false;
     DTX_TRY(ctx, dtx_stop_install(ctx, &stop));
     enum dtx_status status = dtx_session_open(ctx, &command, argc, argv, &session, &done);
     if (status == DTX_OK && !done)
-        status = dtx_loop_run(&session);
+        status = dtx_loop_run(&session, &next_stage);
     else if (status != DTX_OK)
         note_failure(&session, status);
+    while (status == DTX_OK && next_stage) {
+        status = dtx_session_next_stage(&session, &command, argc, argv);
+        if (status == DTX_OK)
+            status = dtx_loop_run(&session, &next_stage);
+        else
+            note_failure(&session, status);
+    }
     status = dtx_session_close(&session, status);
     dtx_stop_uninstall(&stop);
     return status;

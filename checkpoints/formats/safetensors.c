@@ -95,7 +95,7 @@ static enum dtx_status load_gain(struct writer *w, const struct dtx_hf_tensor *t
     DTX_TRY(w->ctx, find(w, t->gain, 1, &t->gain_n, &first, &count));
     for (int64_t i = first; i < first + count; i++) {
         const struct dtx_ckpt_entry *e = &w->job->index->entries[i];
-        DTX_TRY(w->ctx, dtx_ckpt_reader_box(w->ctx, &w->reader, e, w->box));
+        DTX_TRY(w->ctx, dtx_ckpt_reader_box(w->ctx, &w->reader, e, w->box, NULL));
         read_values(e->dtype, w->box, 0, e->extent[0], w->gain + e->global[0]);
     }
     return DTX_OK;
@@ -127,7 +127,7 @@ static enum dtx_status write_tensor(struct writer *w, const struct dtx_hf_tensor
     for (int64_t i = first; i < first + count; i++) {
         const struct dtx_ckpt_entry *e = &w->job->index->entries[i];
         bool whole_rows = t->ndim == 1 || e->extent[1] == t->shape[1];
-        DTX_TRY(w->ctx, dtx_ckpt_reader_box(w->ctx, &w->reader, e, w->box));
+        DTX_TRY(w->ctx, dtx_ckpt_reader_box(w->ctx, &w->reader, e, w->box, NULL));
         for (int64_t row = 0, rows; row < e->extent[0]; row += rows) {
             rows = whole_rows ? dtx_hf_run(t, e->global[0] + row, e->extent[0] - row) : 1;
             rows = dtx_min64(rows, dtx_max64(1, PIECE / (t->ndim == 2 ? e->extent[1] : 1)));

@@ -102,5 +102,8 @@ enum dtx_status dtx_bench_step(struct dtx_ctx *ctx, int argc, char **argv);
 enum dtx_status dtx_bench_kernels(struct dtx_ctx *ctx, int argc, char **argv);
 enum dtx_status dtx_bench_attention(struct dtx_ctx *ctx, int argc, char **argv);
 enum dtx_status dtx_bench_comm(struct dtx_ctx *ctx, int argc, char **argv);
+enum dtx_status dtx_bench_checkpoint(struct dtx_ctx *ctx, int argc, char **argv);
+enum dtx_status dtx_bench_stream(struct dtx_ctx *ctx, int argc, char **argv);
+enum dtx_status dtx_bench_tokenizer(struct dtx_ctx *ctx, int argc, char **argv);
 
 #endif

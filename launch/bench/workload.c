@@ -6,7 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "data/tokenfile.h"
+#include "data/tokenwriter.h"
 #include "kernels/base/clock.h"
 #include "kernels/base/mem.h"
 #include "kernels/base/mutant.h"
@@ -143,8 +143,7 @@ static enum dtx_status open_data(struct dtx_workload *w)
     struct dtx_session *s = &w->session;
     const struct dtx_batch_config *b = &s->config.batch;
     const struct dtx_mesh *mesh = dtx_engine_mesh(w->runs[0].engine);
-    int64_t n = b->micro_batch * b->micro_batches * b->length, depth = dtx_opt_int(s->opt, "data.prefetch");
-    void *memory;
+    int64_t depth = dtx_opt_int(s->opt, "data.prefetch");
     struct dtx_stream_config config = {.paths = dtx_opt_text(s->opt, "data.train"),
                                        .length = b->length,
                                        .seed = (uint64_t)s->config.seed,
@@ -157,9 +156,6 @@ static enum dtx_status open_data(struct dtx_workload *w)
                                        .dp_size = mesh->size[DTX_AXIS_DP],
                                        .depth = (int)dtx_max64(depth, 1),
                                        .thread = depth > 0};
-    DTX_TRY(w->ctx, dtx_mem_alloc(w->ctx, 2 * n, sizeof *w->tokens, &memory));
-    w->tokens = memory;
-    w->targets = w->tokens + n;
     if (*config.paths)
         DTX_TRY(w->ctx, dtx_stream_open(w->ctx, &config, &w->stream));
     else
@@ -242,14 +238,8 @@ enum dtx_status dtx_workload_step(struct dtx_workload *w, struct dtx_workload_ru
     DTX_TRY(w->ctx, dtx_comm_barrier(w->session.world));
     double start = dtx_bench_now(w->clock), wall = dtx_clock_now(), cpu = dtx_bench_cpu_seconds();
     DTX_TRY(w->ctx, dtx_comm_agree(w->session.world, dtx_loader_next(w->ctx, w->loader, &data)));
-    size_t row = (size_t)data.length * sizeof *w->tokens;
-    for (int64_t i = 0; i < data.n; i++) {
-        const int32_t *sample = data.tokens + i * (data.length + 1);
-        memcpy(w->tokens + i * data.length, sample, row);
-        memcpy(w->targets + i * data.length, sample + 1, row);
-    }
     bool documents = dtx_opt_bool(w->session.opt, "data.doc_reset");
-    struct dtx_engine_batch batch = {w->tokens, w->targets, documents ? data.doc_start : NULL};
+    struct dtx_engine_batch batch = {data.tokens, data.targets, documents ? data.doc_start : NULL};
     DTX_TRY(w->ctx, dtx_engine_step(run->engine, &batch, ++run->step, w->lr, &result));
     timing->seconds = dtx_bench_now(w->clock) - start;
     timing->wall_seconds = dtx_clock_now() - wall;
@@ -266,7 +256,6 @@ enum dtx_status dtx_workload_close(struct dtx_workload *w, enum dtx_status statu
 {
     dtx_loader_close(w->loader);
     dtx_stream_close(w->stream);
-    dtx_mem_free(w->tokens);
     for (int i = 0; i < w->n_runs && status == DTX_OK; i++) /* all ranks come here: communicators may be freed */
         if (w->runs[i].engine != w->session.engine)
             dtx_engine_free(w->runs[i].engine);

@@ -25,7 +25,6 @@ struct dtx_workload {
     int n_runs;
     struct dtx_stream *stream;
     struct dtx_loader *loader;
-    int32_t *tokens, *targets; /* [sequences·length] of this data rank */
     double lr;
     enum dtx_bench_clock clock;
     char **words; /* the command line as the session reads it */

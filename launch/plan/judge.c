@@ -37,7 +37,7 @@ static struct link link_of(const struct dtx_plan *plan, const struct dtx_plan_ro
 double dtx_plan_bytes(const struct dtx_plan *plan, const struct dtx_estimate *e)
 {
     return (double)dtx_memory_total(&e->memory) + plan->machine->overhead_bytes +
-           (plan->machine->host_memory ? (double)e->host : 0);
+           (plan->machine->host_memory ? (double)dtx_estimate_host(e) : 0);
 }
 
 /* Seconds of the context axis in a step: what is gathered is waited for; a ring's messages are on their way while their

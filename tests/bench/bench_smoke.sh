@@ -96,6 +96,30 @@ for key in communicator sent_bytes calls; do
 done
 positive one.json variants diff profile communicators 0 sent_bytes
 
+# A checkpoint's way to the disk and back, on one rank and on two; ratios are those of the figures, nothing stays behind.
+mkdir disk
+"$DTX" bench checkpoint --bytes 3000000 --rounds 1 --steps 1 --threads 1 --dir disk --json save.json >table.txt 2>err.txt ||
+    fault "checkpoint: $?"
+mpirun -n 2 "$DTX" bench checkpoint --bytes 3000000 --rounds 1 --steps 1 --threads 1 --parallel.dp 2 --dir disk \
+    --json saves.json >table.txt 2>err.txt || fault "checkpoint on two ranks: $?"
+for file in save.json saves.json; do
+    near "$(value $file state_bytes)" 3000000 0.2 "$file: bytes of state"
+    near "$(value $file save_share_of_plain_write median)" "$(divide "$(value $file plain_write_seconds median)" \
+        "$(value $file save_seconds median)")" 1e-6 "$file: saving"
+    near "$(value $file load_share_of_plain_read median)" "$(divide "$(value $file plain_read_seconds median)" \
+        "$(value $file load_seconds median)")" 1e-6 "$file: loading"
+    positive $file stall_to_memcpy median
+    positive $file step_seconds median
+done
+rmdir disk || fault "the bench of checkpoints leaves something behind: $(ls disk)"
+
+printf 'hello, hello world\n%.0s' $(seq 3000) >text
+"$DTX" bench tokenizer --tokenizer "$DTX_SOURCE/tests/golden/tokenizer/gpt2_vocab.bpe" --text text --passes 2 \
+    --json tokenizer.json >table.txt 2>err.txt || fault "tokenizer: $?"
+[ "$(value tokenizer.json bytes)/$(value tokenizer.json tokens)" = 57000/15000 ] || fault "tokenizer: bytes and tokens"
+[ "$(value tokenizer.json passes cold seconds n)" = 2 ] || fault "tokenizer: two passes expected"
+for kind in memcpy check pieces cold warm decode; do positive tokenizer.json passes $kind bytes_per_second; done
+
 # Refusals: 78 and one message that names the cause.
 refused() { # PATTERN ARGUMENTS…
     "$DTX" bench "${@:2}" >table.txt 2>err.txt
@@ -104,13 +128,14 @@ refused() { # PATTERN ARGUMENTS…
 }
 refused "there is no bench 'steps'" steps
 refused "mpirun -n 2" comm
+refused "text FILE is missing" tokenizer --tokenizer "$DTX_SOURCE/tests/golden/tokenizer/gpt2_vocab.bpe"
 refused "did you mean 'repeats'" attention --repeat 3
 refused "no counterpart in diff" step "${tiny[@]}" --model.attention softmax --model.heads 1
 refused "add --threads 1" attention --threads 2 --clock cpu
 "$DTX" bench attention --length 16 --json absent/figures.json >table.txt 2>err.txt
 [ $? -eq 1 ] || fault "an absent folder must fail with 1"
 grep -q "absent/figures.json.*No such file" err.txt || fault "the message does not name the file"
-for bench in step kernels attention comm; do
+for bench in step kernels attention comm checkpoint stream tokenizer; do
     "$DTX" bench $bench --help >table.txt 2>err.txt || fault "$bench --help"
     grep -q -- '--json TEXT' table.txt || fault "$bench --help lists no --json"
 done

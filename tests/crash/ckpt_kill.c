@@ -52,7 +52,7 @@ static int64_t load_latest(struct dtx_ctx *ctx, struct dtx_comm *self, const cha
 {
     char path[DTX_DISK_PATH];
     struct ckpt_state state = {0};
-    if (dtx_ckpt_find(ctx, self, dir, "latest", path, sizeof path) != DTX_OK)
+    if (ckpt_find_whole(ctx, self, dir, "latest", path, sizeof path) != DTX_OK)
         return -1;
     int64_t step = atoll(strrchr(path, '-') + 1);
     ckpt_state_add(&state, (struct ckpt_mesh){1, 1, 1}, 0, (uint64_t)step);

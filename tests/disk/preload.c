@@ -80,6 +80,8 @@ __attribute__((constructor)) static void start(void)
         for (int i = 1; i < DISK_KINDS; i++)
             if (strcmp(text, kinds[i]) == 0)
                 c->kind = (enum disk_kind)i;
+    if (!only || atoi(only) == disk.rank)
+        c->pause = number("DISK_PAUSE");
     c->at = number("DISK_AT");
     c->every = number("DISK_EVERY");
     c->until = number("DISK_UNTIL");
@@ -155,6 +157,8 @@ static bool can_meet(enum disk_kind kind, unsigned what)
 static enum disk_kind meet(unsigned what)
 {
     struct disk_control *c = &disk.control;
+    if (c->pause && !(what & (READS | CLOSES)))
+        usleep((useconds_t)c->pause * 1000);
     if (!can_meet(c->kind, what))
         return DISK_NONE;
     c->calls++;

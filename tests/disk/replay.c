@@ -58,7 +58,7 @@ static bool names_hold(struct replay *r, enum model_names names)
     bool good = true;
     while (good && folder && names != NAMES_SOME && (entry = readdir(folder)))
         if (strncmp(entry->d_name, "step-", 5) == 0)
-            good = dtx_ckpt_find(&r->ctx, r->alone, r->below, entry->d_name, path, sizeof path) == DTX_OK;
+            good = ckpt_find_whole(&r->ctx, r->alone, r->below, entry->d_name, path, sizeof path) == DTX_OK;
     if (folder)
         closedir(folder);
     return good;
@@ -70,7 +70,7 @@ static int64_t newest(struct replay *r)
     char path[DTX_DISK_PATH];
     if (!r->run)
         return numbered_load(r->alone, r->below, "latest");
-    enum dtx_status status = dtx_ckpt_find(&r->ctx, r->alone, r->below, "latest", path, sizeof path);
+    enum dtx_status status = ckpt_find_whole(&r->ctx, r->alone, r->below, "latest", path, sizeof path);
     return status == DTX_OK ? atoll(strrchr(path, '-') + 1) : -1;
 }
 

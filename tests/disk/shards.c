@@ -36,11 +36,12 @@ static enum dtx_status write_shard(struct dtx_ctx *ctx, const char *folder, stru
 {
     char path[DTX_DISK_PATH];
     float values[ROWS * COLUMNS];
+    struct dtx_h5_out out;
     int fd = -1;
     dtx_ckpt_shard_name(shard, file->name);
     DTX_TRY(ctx, dtx_disk_join(ctx, folder, file->name, path));
-    DTX_TRY(ctx, dtx_ckpt_shard_create(ctx, path, entries, n, shard));
-    DTX_TRY(ctx, dtx_disk_open_write(ctx, path, &fd));
+    DTX_TRY(ctx, dtx_ckpt_shard_begin(ctx, path, entries, n, shard, &out));
+    DTX_TRY(ctx, dtx_disk_open_new(ctx, path, 0, &fd));
     for (int64_t i = 0; i < n; i++) {
         struct dtx_ckpt_entry again = {0};
         if (entries[i].shard != shard)
@@ -48,6 +49,7 @@ static enum dtx_status write_shard(struct dtx_ctx *ctx, const char *folder, stru
         fill(&again, entries[i].name, shard, entries[i].whole[0], entries[i].ndim == 2 ? COLUMNS : 0, values);
         DTX_TRY(ctx, dtx_disk_write_at(ctx, fd, path, values, again.bytes, entries[i].offset));
     }
+    DTX_TRY(ctx, dtx_ckpt_shard_end(ctx, path, fd, entries, n, shard, &out));
     DTX_TRY(ctx, dtx_disk_close_written(ctx, fd, path));
     return dtx_ckpt_shard_check(ctx, path, entries, n, shard, NULL, &file->bytes, &file->hash);
 }

@@ -28,7 +28,7 @@ int64_t numbered_load(struct dtx_comm *world, const char *dir, const char *what)
     struct ckpt_mesh mesh = {world->size, 1, 1};
     struct dtx_ckpt_meta meta;
     char path[DTX_DISK_PATH];
-    if (dtx_ckpt_find(world->ctx, world, dir, what, path, sizeof path) != DTX_OK ||
+    if (ckpt_find_whole(world->ctx, world, dir, what, path, sizeof path) != DTX_OK ||
         dtx_ckpt_load_meta(world->ctx, world, path, &meta) != DTX_OK)
         return -1;
     dtx_mem_free(meta.config);
@@ -57,7 +57,7 @@ const char *latest_fault(struct dtx_comm *alone, const char *dir, bool may_lack)
     name[strcspn(name, "\n")] = '\0';
     if (!name[0])
         return "latest is empty or cut off";
-    return dtx_ckpt_find(alone->ctx, alone, dir, name, path, sizeof path) == DTX_OK
+    return ckpt_find_whole(alone->ctx, alone, dir, name, path, sizeof path) == DTX_OK
                ? ""
                : "latest names a checkpoint that does not load";
 }

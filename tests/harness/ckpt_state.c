@@ -1,10 +1,12 @@
 #include "tests/harness/ckpt_state.h"
 
 #include <ftw.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "checkpoints/index.h"
 #include "kernels/base/hash.h"
 
 enum { LAYERS = 4, WIDTH = 6, FFN = 7, VOCABULARY = 101 };
@@ -179,7 +181,29 @@ struct dtx_ckpt_meta ckpt_state_meta(int64_t step, struct ckpt_mesh mesh)
                                   .isa = "avx2",
                                   .program = "0.1.0",
                                   .best_heldout = 3.25,
+                                  .heldout = NAN,
                                   .config = config};
+}
+
+static enum dtx_status verify(struct dtx_ctx *ctx, struct dtx_comm *world, const char *path)
+{
+    struct dtx_ckpt_index index;
+    DTX_TRY(ctx, dtx_ckpt_index_open(ctx, world, path, &index));
+    enum dtx_status status = dtx_ckpt_index_verify(ctx, path, &index, NULL);
+    dtx_ckpt_index_free(&index);
+    return dtx_comm_agree(world, status);
+}
+
+enum dtx_status ckpt_find_whole(struct dtx_ctx *ctx, struct dtx_comm *world, const char *dir, const char *what,
+                                char *path, size_t path_bytes)
+{
+    struct dtx_ckpt_search search = {0};
+    enum dtx_status status;
+    do {
+        DTX_TRY(ctx, dtx_ckpt_find(ctx, world, dir, what, &search, path, path_bytes));
+        status = verify(ctx, world, path);
+    } while (status != DTX_OK && dtx_ckpt_pass_over(ctx, world, &search, path, status));
+    return status;
 }
 
 void ckpt_temp_make(char path[256])

@@ -27,6 +27,11 @@ struct dtx_ckpt_meta ckpt_state_meta(int64_t step, struct ckpt_mesh mesh);
 /* The value of one element, as a number. */
 double ckpt_state_value(const char *name, enum dtx_dtype dtype, int64_t index, uint64_t salt);
 
+/* dtx_ckpt_find as a run's start goes on with it, every byte verified instead of loading: what is damaged anywhere is
+ * passed over. Collective over world. */
+enum dtx_status ckpt_find_whole(struct dtx_ctx *ctx, struct dtx_comm *world, const char *dir, const char *what,
+                                char *path, size_t path_bytes);
+
 /* A fresh folder under the system's temporary folder; ckpt_temp_remove empties it with all below. */
 void ckpt_temp_make(char path[256]);
 void ckpt_temp_remove(const char *path);

@@ -25,7 +25,8 @@ struct dtx_test_model dtx_test_model_default(void)
                                    .global_batch = 8,
                                    .micro_batch = 1,
                                    .length = 12,
-                                   .vocab = 67};
+                                   .vocab = 67,
+                                   .ffn = 44};
 }
 
 int dtx_test_ranks(const struct dtx_test_model *m)
@@ -42,7 +43,7 @@ void dtx_test_config(const struct dtx_test_model *m, struct dtx_engine_config *c
                                          .heads = diff ? 4 : 8,
                                          .kv_heads = m->gqa ? (diff ? 2 : 4) : (diff ? 4 : 8),
                                          .head_dim = 4,
-                                         .ffn = 44,
+                                         .ffn = m->ffn,
                                          .vocab = m->vocab,
                                          .attention = dtx_attn_find(m->attention),
                                          .tied = m->tied,

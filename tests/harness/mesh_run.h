@@ -23,7 +23,7 @@ struct dtx_test_model {
     const char *schedule;
     const char *recompute; /* NULL: none */
     struct dtx_split split;
-    int64_t layers, global_batch, micro_batch, length, vocab;
+    int64_t layers, global_batch, micro_batch, length, vocab, ffn;
 };
 
 /* 4 layers, width 32, 4 heads of 4 (diff), ffn 44, vocab 67, length 12, 8 sequences in micro-batches of 1. */

@@ -196,17 +196,10 @@ static void check_all(struct dtx_comm *comm, struct dtx_queue *queue)
     check_arguments(comm);
 }
 
-int main(void)
+static int test(struct dtx_comm *world)
 {
-    struct dtx_ctx ctx;
-    struct dtx_comm *world;
     struct host_backend host;
-    dtx_ctx_init(&ctx);
-    host_backend_init(&host, &ctx);
-    if (dtx_comm_open_world(&ctx, &world) != DTX_OK) {
-        dtx_error_print(&ctx);
-        return 1;
-    }
+    host_backend_init(&host, world->ctx);
     const struct dtx_comm_options rows[] = {dtx_comm_options_default(), {true, 1 << 20, 0}, {true, 50, 0}};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         dtx_comm_mpi_set_options(world, &rows[i]);
@@ -222,6 +215,10 @@ int main(void)
     check_synchronous(world);
     check_disagreement(world);
     check_split(world);
-    dtx_comm_close_world(world);
     return 0;
+}
+
+int main(void)
+{
+    return rank_main(test);
 }

@@ -149,13 +149,8 @@ static void check_halt(struct dtx_comm *world)
     CHECK_OK(world, dtx_comm_barrier(world)); /* comm is left as it is */
 }
 
-int main(void)
+static int test(struct dtx_comm *world)
 {
-    struct dtx_ctx ctx;
-    struct dtx_comm *world;
-    dtx_ctx_init(&ctx);
-    if (dtx_comm_open_world(&ctx, &world) != DTX_OK)
-        return 1;
     struct dtx_comm_options whole = dtx_comm_options_default(), pieces = whole;
     pieces.piece_bytes = 1000;
     pieces.small_bytes = 100;
@@ -165,6 +160,10 @@ int main(void)
     }
     check_failure(world);
     check_halt(world);
-    dtx_comm_close_world(world);
     return 0;
+}
+
+int main(void)
+{
+    return rank_main(test);
 }

@@ -209,14 +209,12 @@ static void check_refused(struct dtx_comm *world)
             "tensor ranks; what fits: train.length 24, or parallel.sequence false");
 }
 
-int main(void)
+static int test(struct dtx_comm *world)
 {
-    struct dtx_ctx ctx, alone;
-    struct dtx_comm *world, *self;
-    dtx_ctx_init(&ctx);
+    struct dtx_ctx alone;
+    struct dtx_comm *self;
     dtx_ctx_init(&alone);
-    if (dtx_comm_open_world(&ctx, &world) != DTX_OK || dtx_comm_self(&alone, &self) != DTX_OK)
-        return 1;
+    CHECK_OK(world, dtx_comm_self(&alone, &self));
     check_refused(world);
     struct dtx_test_model m = dtx_test_model_default(), grouped = m, softmax = m;
     grouped.gqa = grouped.documents = true;
@@ -252,6 +250,10 @@ int main(void)
     m.tied = false;
     check_bits(world, m);
     dtx_comm_free(self);
-    dtx_comm_close_world(world);
     return 0;
+}
+
+int main(void)
+{
+    return rank_main(test);
 }

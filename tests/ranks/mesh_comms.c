@@ -123,15 +123,9 @@ static void refused(struct dtx_comm *world, int tp, int dp, int pp, int cp, cons
     dtx_error_clear(world->ctx);
 }
 
-int main(void)
+static int test(struct dtx_comm *world)
 {
-    struct dtx_ctx ctx;
-    struct dtx_comm *world, *part;
-    dtx_ctx_init(&ctx);
-    if (dtx_comm_open_world(&ctx, &world) != DTX_OK) {
-        dtx_error_print(&ctx);
-        return 1;
-    }
+    struct dtx_comm *part;
     for (int tp = 1; tp <= 8; tp *= 2)
         for (int dp = 1; tp * dp <= 8; dp *= 2)
             for (int cp = 1; tp * dp * cp <= 8; cp *= 2)
@@ -152,6 +146,10 @@ int main(void)
     refused(world, 3, 3, 3, 1, "tp 1 × dp 8 × pp 1");
     refused(world, 2, 0, 4, 1, "every size must be at least 1");
     refused(world, 2, 0, 4, 1, "tp 2 × dp 1 × pp 4");
-    dtx_comm_close_world(world);
     return 0;
+}
+
+int main(void)
+{
+    return rank_main(test);
 }

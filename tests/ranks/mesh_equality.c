@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "tests/harness/mesh_run.h"
+#include "tests/harness/rank_check.h"
 
 enum { STEPS = 50, MAX_WEIGHTS = 64 };
 
@@ -35,14 +36,7 @@ struct outcome {
     char name[MAX_WEIGHTS][DTX_PARAM_NAME];
 };
 
-static void die(struct dtx_ctx *ctx, struct dtx_comm *world, const char *what)
-{
-    fprintf(stderr, "FAILED: %s: %s\n", what, ctx->error.text);
-    dtx_comm_abort(world, 1);
-}
-
-static void gather_all(struct dtx_ctx *ctx, struct dtx_comm *world, struct dtx_engine *e, char what, double **into,
-                       struct outcome *out)
+static void gather_all(struct dtx_comm *world, struct dtx_engine *e, char what, double **into, struct outcome *out)
 {
     struct dtx_params *p = dtx_engine_params(e);
     out->n = p->n;
@@ -51,32 +45,27 @@ static void gather_all(struct dtx_ctx *ctx, struct dtx_comm *world, struct dtx_e
         out->count[i] = row->shape[0] * (row->ndim == 2 ? row->shape[1] : 1);
         snprintf(out->name[i], sizeof out->name[i], "%s", row->name);
         into[i] = malloc((size_t)out->count[i] * sizeof(double));
-        if (dtx_test_gather(e, i, what, into[i]) != DTX_OK)
-            die(ctx, world, "gather");
+        CHECK_OK(world, dtx_test_gather(e, i, what, into[i]));
     }
 }
 
-static void run(struct dtx_ctx *ctx, struct dtx_comm *world, struct dtx_comm *ranks, const struct dtx_test_model *m,
-                struct outcome *out)
+static void run(struct dtx_comm *world, struct dtx_comm *ranks, const struct dtx_test_model *m, struct outcome *out)
 {
     struct dtx_engine_config config;
     struct dtx_engine *e;
     struct dtx_backend *backend;
     dtx_test_config(m, &config);
-    if (dtx_backend_open(ctx, "cpu", 1, dtx_isa_detect(), &backend) != DTX_OK ||
-        dtx_engine_create(ctx, &config, ranks, backend, &e) != DTX_OK)
-        die(ctx, world, "create");
+    CHECK_OK(world, dtx_backend_open(world->ctx, "cpu", 1, dtx_isa_detect(), &backend));
+    CHECK_OK(world, dtx_engine_create(world->ctx, &config, ranks, backend, &e));
     int64_t n = m->global_batch / m->dp * m->length;
     int32_t *buffer = malloc((size_t)(3 * n) * sizeof *buffer);
     dtx_test_batch(m, 0, dtx_engine_mesh(e)->rank[DTX_AXIS_DP], buffer, buffer + n, buffer + 2 * n);
     struct dtx_engine_batch batch = {buffer, buffer + n, m->documents ? buffer + 2 * n : NULL};
     struct dtx_step_result result;
-    if (dtx_engine_gradients(e, &batch, &result) != DTX_OK)
-        die(ctx, world, "gradients");
-    gather_all(ctx, world, e, 'g', out->gradients, out);
-    if (dtx_test_train(e, m, STEPS, 2e-3, out->losses, out->norms) != DTX_OK)
-        die(ctx, world, "train");
-    gather_all(ctx, world, e, 'w', out->weights, out);
+    CHECK_OK(world, dtx_engine_gradients(e, &batch, &result));
+    gather_all(world, e, 'g', out->gradients, out);
+    CHECK_OK(world, dtx_test_train(e, m, STEPS, 2e-3, out->losses, out->norms));
+    gather_all(world, e, 'w', out->weights, out);
     free(buffer);
     dtx_engine_free(e);
     dtx_backend_close(backend);
@@ -128,13 +117,12 @@ static int compare(const char *mesh, const struct dtx_test_model *m, const struc
     return failures;
 }
 
-static int check_model(struct dtx_ctx *ctx, struct dtx_comm *world, struct dtx_comm *self, struct dtx_test_model m,
-                       const char *title)
+static int check_model(struct dtx_comm *world, struct dtx_comm *self, struct dtx_test_model m, const char *title)
 {
     int failures = 0;
     static struct outcome reference, got;
     if (world->rank == 0)
-        run(ctx, world, self, &m, &reference);
+        run(world, self, &m, &reference);
     for (size_t i = 0; i < sizeof meshes / sizeof *meshes; i++) {
         int size = meshes[i].tp * meshes[i].pp * meshes[i].dp * meshes[i].cp;
         struct dtx_comm *part;
@@ -152,10 +140,9 @@ static int check_model(struct dtx_ctx *ctx, struct dtx_comm *world, struct dtx_c
             continue; /* two key/value heads */
         snprintf(name, sizeof name, "%s tp%d pp%d dp%d cp%d %s ZeRO %d %s", title, m.tp, m.pp, m.dp, m.cp,
                  m.ring ? "ring" : "gather", m.zero, m.schedule);
-        if (dtx_comm_split(world, world->rank < size, world->rank, "part", &part) != DTX_OK)
-            die(ctx, world, "split");
+        CHECK_OK(world, dtx_comm_split(world, world->rank < size, world->rank, "part", &part));
         if (world->rank < size) {
-            run(ctx, world, part, &m, &got);
+            run(world, part, &m, &got);
             if (world->rank == 0)
                 failures += compare(name, &m, &got, &reference);
             release(&got);
@@ -167,14 +154,12 @@ static int check_model(struct dtx_ctx *ctx, struct dtx_comm *world, struct dtx_c
     return failures;
 }
 
-int main(void)
+static int test(struct dtx_comm *world)
 {
-    struct dtx_ctx ctx, alone;
-    struct dtx_comm *world, *self;
-    dtx_ctx_init(&ctx);
+    struct dtx_ctx alone;
+    struct dtx_comm *self;
     dtx_ctx_init(&alone);
-    if (dtx_comm_open_world(&ctx, &world) != DTX_OK || dtx_comm_self(&alone, &self) != DTX_OK)
-        return 1;
+    CHECK_OK(world, dtx_comm_self(&alone, &self));
     struct dtx_test_model plain = dtx_test_model_default(), grouped = plain, softmax = plain, f32 = plain;
     grouped.tied = false;
     grouped.gqa = grouped.documents = true;
@@ -190,10 +175,14 @@ int main(void)
                  {f32, "f32 diff tied"}};
     int failures = 0;
     for (size_t i = 0; i < sizeof cases / sizeof *cases && !failures; i++) {
-        failures = check_model(&ctx, world, self, cases[i].model, cases[i].title);
+        failures = check_model(world, self, cases[i].model, cases[i].title);
         dtx_comm_broadcast_bytes(world, &failures, sizeof failures, 0);
     }
     dtx_comm_free(self);
-    dtx_comm_close_world(world);
-    return failures ? 1 : 0;
+    return failures;
+}
+
+int main(void)
+{
+    return rank_main(test);
 }

@@ -104,14 +104,9 @@ static int check(struct dtx_comm *world, struct dtx_test_model m)
     return different != 0;
 }
 
-int main(void)
+static int test(struct dtx_comm *world)
 {
-    struct dtx_ctx ctx;
-    struct dtx_comm *world;
     int failures = 0;
-    dtx_ctx_init(&ctx);
-    if (dtx_comm_open_world(&ctx, &world) != DTX_OK)
-        return 1;
     for (size_t i = 0; i < sizeof runs / sizeof *runs; i++) {
         struct dtx_test_model m = dtx_test_model_default();
         m.dtype = i % 2 ? DTX_BF16 : DTX_F32;
@@ -126,6 +121,10 @@ int main(void)
         failures += check(world, m);
     }
     CHECK_OK(world, dtx_comm_broadcast_bytes(world, &failures, sizeof failures, 0));
-    dtx_comm_close_world(world);
-    return failures ? 1 : 0;
+    return failures;
+}
+
+int main(void)
+{
+    return rank_main(test);
 }

@@ -1,9 +1,9 @@
 /* test: label=ranks ranks=8 timeout=120 */
 /*
  * What dtx_estimate_rank says of every rank of a mesh is what happens there: bytes by what the backend counts after two
- * steps (highest and last), and bytes sent over each axis by what the communicators count in a step. Meshes with
- * tensor, data and pipeline axes, schedules and chunks, recomputation, ZeRO, sequence parallelism on and off, fp32 and
- * bf16, tied and not.
+ * steps (highest and last), those of the copy that a checkpoint is written from, and bytes sent over each axis by what
+ * the communicators count in a step. Meshes with tensor, data and pipeline axes, schedules and chunks, recomputation,
+ * ZeRO, sequence parallelism on and off, fp32 and bf16, tied and not.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -11,6 +11,7 @@
 #include "tests/harness/mesh_run.h"
 #include "tests/harness/rank_check.h"
 #include "trainer/estimate.h"
+#include "trainer/state.h"
 
 static const struct {
     int tp, pp, dp;
@@ -81,6 +82,11 @@ static void check(struct dtx_comm *world, struct dtx_comm *part, const struct dt
         CHECK_THAT(world, (double)counted == e.sent[a], "%s, %s axis: sent %lld bytes, stated %.0f", name,
                    dtx_axis_name((enum dtx_axis)a), (long long)counted, e.sent[a]);
     }
+    struct dtx_state state;
+    CHECK_OK(world, dtx_state_open(engine, &state));
+    size_t staging = dtx_ckpt_staging_bytes(state.items, state.n);
+    CHECK_THAT(world, staging == e.staging, "%s: a save copies %zu bytes, stated %zu", name, staging, e.staging);
+    dtx_state_close(&state);
     size_t counted = backend->allocated_bytes, most = backend->peak_bytes, stated = dtx_memory_total(&e.memory);
     CHECK_THAT(world, stated == counted && stated == most, "%s: stated %zu bytes, counted %zu, at most %zu", name,
                stated, counted, most);
@@ -90,13 +96,9 @@ static void check(struct dtx_comm *world, struct dtx_comm *part, const struct dt
     dtx_backend_close(backend);
 }
 
-int main(void)
+static int test(struct dtx_comm *world)
 {
-    struct dtx_ctx ctx;
-    struct dtx_comm *world, *part;
-    dtx_ctx_init(&ctx);
-    if (dtx_comm_open_world(&ctx, &world) != DTX_OK)
-        return 1;
+    struct dtx_comm *part;
     for (size_t i = 0; i < 2 * sizeof runs / sizeof *runs; i++) {
         struct dtx_test_model m = dtx_test_model_default();
         size_t k = i / 2;
@@ -122,6 +124,10 @@ int main(void)
             check(world, part, &m);
         dtx_comm_free(part);
     }
-    dtx_comm_close_world(world);
     return 0;
+}
+
+int main(void)
+{
+    return rank_main(test);
 }

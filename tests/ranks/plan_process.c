@@ -75,13 +75,9 @@ static void check(struct dtx_comm *world, struct dtx_comm *part, const struct dt
     dtx_backend_close(backend);
 }
 
-int main(void)
+static int test(struct dtx_comm *world)
 {
-    struct dtx_ctx ctx;
-    struct dtx_comm *world, *part;
-    dtx_ctx_init(&ctx);
-    if (dtx_comm_open_world(&ctx, &world) != DTX_OK)
-        return 1;
+    struct dtx_comm *part;
     for (size_t i = 0; i < sizeof runs / sizeof *runs; i++) {
         struct dtx_test_model m = dtx_test_model_default();
         m.vocab = 4099;
@@ -102,6 +98,10 @@ int main(void)
             check(world, part, &m);
         dtx_comm_free(part);
     }
-    dtx_comm_close_world(world);
     return 0;
+}
+
+int main(void)
+{
+    return rank_main(test);
 }

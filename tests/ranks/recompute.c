@@ -123,13 +123,8 @@ static void check_texts(struct dtx_comm *world)
     CHECK(world, dtx_recompute_parse("attention", &c) && c.what == DTX_RECOMPUTE_ATTENTION && c.every == 1);
 }
 
-int main(void)
+static int test(struct dtx_comm *world)
 {
-    struct dtx_ctx ctx;
-    struct dtx_comm *world;
-    dtx_ctx_init(&ctx);
-    if (dtx_comm_open_world(&ctx, &world) != DTX_OK)
-        return 1;
     check_texts(world);
     struct dtx_test_model m = dtx_test_model_default(), grouped = m;
     m.dtype = DTX_F32;
@@ -143,6 +138,10 @@ int main(void)
     grouped.gqa = grouped.documents = true;
     grouped.attention = "softmax";
     check_bits(world, grouped);
-    dtx_comm_close_world(world);
     return 0;
+}
+
+int main(void)
+{
+    return rank_main(test);
 }

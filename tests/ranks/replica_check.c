@@ -191,7 +191,7 @@ static void check_mesh(struct dtx_comm *world, struct dtx_backend *backend, stru
     dtx_comm_free(r->ranks);
 }
 
-int main(void)
+static int test(struct dtx_comm *world)
 {
     static const struct {
         int tp, pp, dp, zero, sequence, chunks;
@@ -201,15 +201,10 @@ int main(void)
                  {2, 2, 2, 0, 0, 1, DTX_BF16, 1}, {2, 2, 2, 1, 1, 1, DTX_BF16, 1}, {1, 2, 3, 1, 0, 2, DTX_BF16, 1},
                  {2, 2, 2, 1, 1, 2, DTX_F32, 1},  {1, 2, 2, 1, 0, 1, DTX_F64, 1},  {2, 1, 1, 0, 1, 1, DTX_F32, 2},
                  {1, 2, 2, 1, 0, 1, DTX_BF16, 2}};
-    struct dtx_ctx ctx;
-    struct dtx_comm *world;
     struct dtx_backend *backend;
     struct run total = {0};
-    dtx_ctx_init(&ctx);
-    if (dtx_comm_open_world(&ctx, &world) != DTX_OK)
-        return 1;
     CHECK(world, world->size == 8);
-    CHECK_OK(world, dtx_backend_open(&ctx, "cpu", 1, dtx_isa_detect(), &backend));
+    CHECK_OK(world, dtx_backend_open(world->ctx, "cpu", 1, dtx_isa_detect(), &backend));
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct run r = {.model = dtx_test_model_default()};
         struct dtx_test_model *m = &r.model;
@@ -235,6 +230,10 @@ int main(void)
                "%lld found, %lld of one rank, %lld between stages", (long long)total.found, (long long)total.majorities,
                (long long)total.stages);
     dtx_backend_close(backend);
-    dtx_comm_close_world(world);
     return 0;
+}
+
+int main(void)
+{
+    return rank_main(test);
 }

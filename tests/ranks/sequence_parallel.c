@@ -180,14 +180,9 @@ static void check_refused(struct dtx_comm *world)
     dtx_opt_free(opt);
 }
 
-int main(void)
+static int test(struct dtx_comm *world)
 {
-    struct dtx_ctx ctx;
-    struct dtx_comm *world;
     static const int meshes[][3] = {{2, 1, 1}, {4, 1, 1}, {2, 2, 1}, {2, 1, 2}};
-    dtx_ctx_init(&ctx);
-    if (dtx_comm_open_world(&ctx, &world) != DTX_OK)
-        return 1;
     check_refused(world);
     struct dtx_test_model m = dtx_test_model_default();
     for (int d = 0; d < 3; d++)
@@ -218,6 +213,10 @@ int main(void)
         m.pp = 1;
         check_sent(world, m);
     }
-    dtx_comm_close_world(world);
     return 0;
+}
+
+int main(void)
+{
+    return rank_main(test);
 }

@@ -160,7 +160,7 @@ static int check(struct dtx_comm *world, struct dtx_test_model m, double *parts)
     return failures;
 }
 
-int main(void)
+static int test(struct dtx_comm *world)
 {
     static const int meshes[][4] = {/* tp, pp, dp, cp */ {1, 1, 2, 1},
                                     {1, 1, 3, 1},
@@ -169,13 +169,8 @@ int main(void)
                                     {1, 2, 4, 1},
                                     {2, 2, 2, 1},
                                     {1, 1, 2, 2}};
-    struct dtx_ctx ctx;
-    struct dtx_comm *world;
     int failures = 0;
     double parts = 0; /* on this rank's meshes */
-    dtx_ctx_init(&ctx);
-    if (dtx_comm_open_world(&ctx, &world) != DTX_OK)
-        return 1;
     CHECK(world, world->size == 8);
     for (int d = 0; d < 2; d++)
         for (size_t i = 0; i < sizeof meshes / sizeof *meshes; i++) {
@@ -194,6 +189,10 @@ int main(void)
         }
     CHECK_THAT(world, parts > 20, "%g parts of rows: the test does not test what it says", parts);
     CHECK_OK(world, dtx_comm_broadcast_bytes(world, &failures, sizeof failures, 0));
-    dtx_comm_close_world(world);
-    return failures ? 1 : 0;
+    return failures;
+}
+
+int main(void)
+{
+    return rank_main(test);
 }

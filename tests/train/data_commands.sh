@@ -55,6 +55,34 @@ printf 'a\nb\nc\nd\n%.0s' $(seq 50) >four.txt
 expect 0 "entropy 1.3863 nats over 100 tokens" bash -c "'$DTX' tokenize --tokenizer a.json --out four --split line \
     --separator= four.txt && '$DTX' data entropy --heldout 0.5 four"
 
+# Other people's formats: looked into, made into a pair, merged, split; documents where an index or a separator says.
+formats=$DTX_SOURCE/tests/golden/formats
+expect 0 "format       llmc" "$DTX" data inspect "$formats/llmc_gpt2.bin"
+expect 0 "first tokens 50256 15496 995 50256 40" "$DTX" data inspect "$formats/llmc_llama3.bin"
+expect 0 "good: 5 tokens, largest id 50256" "$DTX" data verify "$formats/llmc_gpt2.bin" "$formats/tiny_i32"
+expect 0 "3 documents, 5 tokens" "$DTX" data convert --separator 50256 --out llmc "$formats/llmc_llama3.bin"
+expect 0 "type         i32" "$DTX" data inspect llmc
+expect 0 "7 documents, 14 tokens" "$DTX" data merge --out merged "$formats/tiny_u16" llmc
+expect 0 "first tokens 1 2 3 65535 10 11 12 13 14 50256 15496 995 50256 40" "$DTX" data inspect merged
+expect 0 "parts-00001-of-00002: 3 documents, 5 tokens" "$DTX" data split --shares 9,5 --out parts merged
+expect 0 "by-00004-of-00005: 1 documents, 1 tokens" "$DTX" data split --tokens 3 --out by merged
+expect 0 "whole-00000-of-00001: 7 documents, 14 tokens" "$DTX" data split --parts 1 --out whole merged
+cmp whole-00000-of-00001.bin merged.bin && cmp whole-00000-of-00001.idx merged.idx || complain "one part is not the whole"
+printf '\1\0\2\0\3\0' >raw.npy
+expect 0 "first tokens 1 2 3" "$DTX" data inspect --type u16 --mmap raw.npy
+expect 0 "first tokens 10 11" "$DTX" data inspect --document 3 --show 2 "$formats/tiny_u16"
+expect 0 "document 3 is tokens 4 to 8" "$DTX" data inspect --document 3 "$formats/tiny_u16"
+expect 78 "document 4 is wanted, it has 4" "$DTX" data inspect --document 4 "$formats/tiny_u16"
+expect 0 "a<|endoftext|>" bash -c "printf 'a\\nb\\n' >ab.txt && '$DTX' tokenize --tokenizer a.json --split line --out ab ab.txt &&
+    '$DTX' data inspect --tokenizer a.json --document 0 ab"
+expect 78 "what type" "$DTX" data inspect raw.npy
+expect 78 "merged.bin or .idx exists" "$DTX" data convert --out merged "$formats/tiny_u16"
+expect 78 "takes one file" "$DTX" data convert --out x "$formats/tiny_u16" "$formats/tiny_i32"
+expect 78 "--parts, --shares and --tokens" "$DTX" data split --out x merged
+expect 78 "'-1' is no positive share" "$DTX" data split --shares 1,-1 --out x merged
+expect 78 "1 of 2 files are not good" "$DTX" data verify merged nothing
+expect 78 "is none of llm.c's" "$DTX" data inspect llmc:text.txt
+
 # What is wrong is named, with the exit codes of the design.
 expect 78 "--vocabs" "$DTX" tokenizer train --vocabs 300 text.txt
 expect 78 "vocab" "$DTX" tokenizer train --vocab 256 text.txt
@@ -83,17 +111,55 @@ killed=$!
 exec 9>stall # the reader waits for more
 cat text.txt >&9
 for _ in $(seq 100); do
-    [ -e z.bin.partial ] && break
+    [ -e z.tokenize.partial ] && break
     sleep 0.05
 done
 kill -KILL "$killed"
 wait "$killed" 2>/dev/null
 exec 9>&-
-[ -e z.bin.partial ] || complain "the killed run had not begun"
+[ -e z.tokenize.partial ] || complain "the killed run had not begun"
 [ ! -e z.bin ] && [ ! -e z.idx ] || complain "a killed run left a token file"
 expect 0 "1 documents" "$DTX" tokenize --tokenizer a.json --out z text.txt
 expect 0 "good: " "$DTX" data verify z
-[ "$(find . -name 'z*' | wc -l)" = 2 ] || complain "more than two files: $(find . -name 'z*')"
+[ "$(find . -name 'z*' | wc -l)" = 3 ] || complain "more than a pair and a manifest: $(find . -name 'z*')"
+expect 0 "complete already: 1 documents" "$DTX" tokenize --tokenizer a.json --out z text.txt
+
+# JSON lines, plain and packed, by name and by pattern; what is bad is named, counted, and with --strict an error.
+printf '{"text":"one","id":1}\n\n{"id":2}\n{"text":"caf\xe9"}\n{"text":""}\nnot json\n{"text":7}\n{"text":"t\\u0077o\\n"}\r\n' >a.jsonl
+printf 'one<|endoftext|>' >plain.txt
+expect 0 "3 documents, " "$DTX" tokenize --tokenizer a.json --out json a.jsonl
+grep -q "1 invalid parts replaced, 3 bad lines left out, 1 empty texts left out" out || complain "counts: $(cat out)"
+grep -q "a.jsonl: line 3 is left out: 'text' is not there" out || complain "line 3: $(cat out)"
+grep -q "a.jsonl: line 6 is left out: not JSON at byte" out || complain "line 6: $(cat out)"
+grep -q "a.jsonl: line 7 is left out: 'text' is not a string" out || complain "line 7: $(cat out)"
+printf 'one\ncaf\xef\xbf\xbd\ntwo\n' >lines3.txt
+expect 0 "3 documents" "$DTX" tokenize --tokenizer a.json --split line --out lines3 lines3.txt
+[ "$(od -An -tu2 json.bin | tr -s ' \n' ' ' | wc -w)" -gt "$(od -An -tu2 lines3.bin | tr -s ' \n' ' ' | wc -w)" ] ||
+    complain "the line end inside a JSON text is lost"
+gzip -kc a.jsonl >b.jsonl.gz
+cat b.jsonl.gz b.jsonl.gz >c.jsonl.gz
+expect 0 "3 documents" "$DTX" tokenize --tokenizer a.json --out packed b.jsonl.gz
+cmp json.bin packed.bin && cmp json.idx packed.idx || complain "gzip changes the tokens"
+expect 0 "6 documents" "$DTX" tokenize --tokenizer a.json --out members c.jsonl.gz
+expect 0 "9 documents" "$DTX" tokenize --tokenizer a.json --out glob '[bc].jsonl.gz'
+expect 0 "3 documents" bash -c "'$DTX' tokenize --tokenizer a.json --format jsonl --out pipe - <b.jsonl.gz"
+cmp json.bin pipe.bin || complain "a pipe of gzip changes the tokens"
+expect 78 "a.jsonl: line 3: 'text' is not there" "$DTX" tokenize --tokenizer a.json --strict --out x a.jsonl
+expect 78 "invalid UTF-8 in document 0" "$DTX" tokenize --tokenizer a.json --strict --out x broken.txt
+expect 78 "no file matches w*.jsonl" "$DTX" tokenize --tokenizer a.json --out x 'w*.jsonl'
+head -c 60 b.jsonl.gz >cut.jsonl.gz
+expect 78 "cut.jsonl.gz: the gzip stream is cut off at byte 60" "$DTX" tokenize --tokenizer a.json --out x cut.jsonl.gz
+cat b.jsonl.gz plain.txt >tail.jsonl.gz
+expect 78 "is not gzip" "$DTX" tokenize --tokenizer a.json --out x tail.jsonl.gz
+[ -z "$(find . -name 'x*')" ] || complain "a failed run left $(find . -name 'x*')"
+
+# Shards end with the document that fills them; fewer of them replace more.
+expect 0 "shards" "$DTX" tokenize --tokenizer a.json --split line --shard_bytes 3000 --out s text.txt
+[ "$(stat -c %s s-00000.bin)" -ge 3000 ] && [ -e s-00009.idx ] || complain "shards: $(ls s-*)"
+cat $(ls s-*.bin) | cmp - lines.bin || complain "the shards in a row are not the whole"
+grep -q '"bin_xxh3": "[0-9a-f]\{16\}"' s.manifest.json || complain "manifest: $(cat s.manifest.json)"
+expect 0 "2 shards" "$DTX" tokenize --tokenizer a.json --split line --shard_bytes 200000 --out s text.txt
+[ ! -e s-00002.idx ] && [ ! -e s-00009.bin ] || complain "old shards stay: $(ls s-*)"
 
 [ "$failures" = 0 ] && echo "all good"
 exit $((failures > 0))

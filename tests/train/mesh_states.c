@@ -12,6 +12,7 @@
 
 #include "tests/harness/ckpt_state.h"
 #include "tests/harness/mesh_run.h"
+#include "tests/harness/mesh_state.h"
 #include "tests/harness/rank_check.h"
 #include "trainer/state.h"
 
@@ -29,24 +30,12 @@ static const struct {
                     {1, 1, 4, 2, "1f1b", {1, "", false}, 1},        {2, 1, 3, 1, "1f1b", {1, "", false}, 1},
                     {1, 2, 2, 2, "interleaved", {2, "", false}, 1}, {2, 2, 2, 1, "zb_h1", {1, "1,2", false}, 1},
                     {2, 1, 1, 0, "1f1b", {1, "", false}, 2},        {1, 1, 2, 1, "1f1b", {1, "", false}, 2}};
-static const char kinds[] = {'w', '0', '1'}; /* as dtx_test_gather calls them */
 
 struct place {
     struct dtx_test_model model;
     struct dtx_comm *ranks;
     struct dtx_engine *engine; /* NULL on ranks that are not in this mesh */
 };
-
-/* Whole arrays of all rows, one kind after another. */
-struct whole {
-    int64_t n;
-    double *values;
-};
-
-static int64_t elements(const struct dtx_param_row *row)
-{
-    return row->shape[0] * (row->ndim == 2 ? row->shape[1] : 1);
-}
 
 static void open_place(struct dtx_comm *world, struct dtx_backend *backend, int i, struct place *p)
 {
@@ -75,95 +64,16 @@ static void train(struct dtx_comm *world, struct place *p)
         CHECK_OK(world, dtx_test_train(p->engine, &p->model, 2, 3e-3, NULL, NULL));
 }
 
-/* The writer's whole arrays, known to all ranks of the world afterwards. */
-static void gather(struct dtx_comm *world, struct place *p, struct whole *out)
-{
-    int64_t at = 0;
-    out->n = 0;
-    if (p->engine) {
-        struct dtx_params *params = dtx_engine_params(p->engine);
-        out->n = (int64_t)sizeof kinds * dtx_params_total(params);
-        out->values = malloc((size_t)out->n * sizeof(double));
-        for (size_t k = 0; k < sizeof kinds; k++)
-            for (int i = 0; i < params->n; i++) {
-                CHECK_OK(world, dtx_test_gather(p->engine, i, kinds[k], out->values + at));
-                at += elements(&params->item[i].row);
-            }
-    }
-    CHECK_OK(world, dtx_comm_broadcast_bytes(world, &out->n, sizeof out->n, 0));
-    if (!p->engine)
-        out->values = malloc((size_t)out->n * sizeof(double));
-    CHECK_OK(world, dtx_comm_broadcast_bytes(world, out->values, out->n * (int64_t)sizeof(double), 0));
-}
-
-static double element(const struct dtx_tensor *t, int64_t i)
-{
-    return t->dtype == DTX_F32 ? ((const float *)t->data)[i] : dtx_bf16_to_f32(((const uint16_t *)t->data)[i]);
-}
-
-/* Elements of a tensor (CPU memory) that are not what `whole` says; padding must be zero. The tensor is the range of
- * the local array from element `first` on. */
-static int64_t differences(const struct dtx_mesh *mesh, const struct dtx_param *item, const struct dtx_tensor *t,
-                           int64_t first, const double *whole)
-{
-    struct dtx_box boxes[DTX_MAX_BOXES];
-    int64_t columns = item->row.ndim == 2 ? item->row.shape[1] : 1, different = 0, seen = 0;
-    int64_t count = dtx_tensor_count(t);
-    int n = dtx_shard_boxes(&item->row.place, item->row.ndim, item->row.shape, item->row.padded,
-                            mesh->rank[DTX_AXIS_TP], mesh->size[DTX_AXIS_TP], boxes);
-    for (int b = 0; b < n; b++) {
-        const struct dtx_box *box = &boxes[b];
-        int64_t width = item->row.ndim == 2 ? box->extent[1] : 1;
-        for (int64_t r = 0; r < box->extent[0]; r++)
-            for (int64_t c = 0; c < width; c++) {
-                int64_t from = (box->global[0] + r) * columns + (item->row.ndim == 2 ? box->global[1] : 0) + c;
-                int64_t to = (box->local[0] + r) * item->local[1] + (item->row.ndim == 2 ? box->local[1] : 0) + c;
-                double wanted =
-                    t->dtype == DTX_BF16 ? dtx_bf16_to_f32(dtx_f32_to_bf16((float)whole[from])) : whole[from];
-                if (to < first || to >= first + count)
-                    continue;
-                seen++;
-                different += element(t, to - first) != wanted;
-            }
-    }
-    int64_t zeros = 0;
-    for (int64_t i = 0; i < count; i++)
-        zeros += element(t, i) == 0;
-    return different + (zeros < count - seen); /* what no box covers is zero */
-}
-
-static void compare(struct dtx_comm *world, const struct place *p, const struct whole *whole, const char *title)
-{
-    if (!p->engine)
-        return;
-    struct dtx_params *params = dtx_engine_params(p->engine);
-    const struct dtx_mesh *mesh = dtx_engine_mesh(p->engine);
-    int64_t total = dtx_params_total(params), at = 0;
-    for (int i = 0; i < params->n; i++) {
-        const struct dtx_param *item = &params->item[i];
-        if (item->held) {
-            int64_t wrong = differences(mesh, item, &item->master, item->part_first, whole->values + at);
-            wrong += differences(mesh, item, &item->weight, 0, whole->values + at);
-            for (int k = 0; k < 2; k++)
-                wrong +=
-                    differences(mesh, item, &item->state[k], item->part_first, whole->values + (k + 1) * total + at);
-            CHECK_THAT(world, wrong == 0, "%s, loaded on tp%d pp%d dp%d ZeRO %d: %s has %lld wrong numbers", title,
-                       p->model.tp, p->model.pp, p->model.dp, p->model.zero, item->row.name, (long long)wrong);
-        }
-        at += elements(&item->row);
-    }
-}
-
 static void load(struct dtx_comm *world, struct place *p, const char *path)
 {
     if (p->engine)
-        CHECK_OK(world, dtx_state_load(p->engine, path, false));
+        CHECK_OK(world, dtx_state_load(p->engine, path, NULL, false));
 }
 
 static void check_writer(struct dtx_comm *world, struct place *places, int a, const char *dir)
 {
     struct place *writer = &places[a];
-    struct whole saved, later, again;
+    struct mesh_state saved, later, again;
     char path[512], title[64];
     struct dtx_ckpt_meta meta = {.step = a + 1, .isa = "plain", .program = "test", .config = "{}\n"};
     snprintf(title, sizeof title, "saved on tp%d pp%d dp%d ZeRO %d", writer->model.tp, writer->model.pp,
@@ -172,16 +82,16 @@ static void check_writer(struct dtx_comm *world, struct place *places, int a, co
     train(world, writer);
     if (writer->engine)
         CHECK_OK(world, dtx_state_save(writer->engine, dir, &meta, NULL));
-    gather(world, writer, &saved);
+    mesh_state_gather(world, writer->engine, &saved);
     CHECK_OK(world, dtx_comm_barrier(world));
     train(world, writer);
-    gather(world, writer, &later);
+    mesh_state_gather(world, writer->engine, &later);
     for (int b = 0; b < MESHES; b++) {
         load(world, &places[b], path);
-        compare(world, &places[b], &saved, title);
+        mesh_state_compare(world, places[b].engine, &saved, title);
     }
     train(world, writer);
-    gather(world, writer, &again);
+    mesh_state_gather(world, writer->engine, &again);
     CHECK_THAT(world, memcmp(later.values, again.values, (size_t)later.n * sizeof(double)) == 0,
                "%s: training goes on otherwise than without a stop", title);
     CHECK_THAT(world, memcmp(later.values, saved.values, (size_t)later.n * sizeof(double)) != 0,

@@ -141,16 +141,11 @@ static void check(struct dtx_comm *world, struct dtx_backend *backend, struct dt
     close_run(&poisoned);
 }
 
-int main(void)
+static int test(struct dtx_comm *world)
 {
-    struct dtx_ctx ctx;
-    struct dtx_comm *world;
     struct dtx_backend *backend;
-    dtx_ctx_init(&ctx);
-    if (dtx_comm_open_world(&ctx, &world) != DTX_OK)
-        return 1;
     CHECK(world, world->size == 4);
-    CHECK_OK(world, dtx_backend_open(&ctx, "cpu", 1, dtx_isa_detect(), &backend));
+    CHECK_OK(world, dtx_backend_open(world->ctx, "cpu", 1, dtx_isa_detect(), &backend));
     for (size_t i = 0; i < sizeof meshes / sizeof *meshes; i++) {
         struct dtx_test_model model = dtx_test_model_default();
         model.dtype = i % 2 ? DTX_BF16 : DTX_F32;
@@ -160,6 +155,10 @@ int main(void)
         check(world, backend, model);
     }
     dtx_backend_close(backend);
-    dtx_comm_close_world(world);
     return 0;
+}
+
+int main(void)
+{
+    return rank_main(test);
 }

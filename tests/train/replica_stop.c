@@ -10,7 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "data/tokenfile.h"
+#include "data/tokenwriter.h"
 #include "kernels/base/mem.h"
 #include "tests/harness/rank_check.h"
 #include "trainer/loop.h"
@@ -87,9 +87,9 @@ static void open_session(struct dtx_comm *world, const char *folder, const struc
     if (c->resume) {
         char from[LINE];
         snprintf(from, sizeof from, "%s/%s/checkpoints", folder, c->resume);
-        CHECK_OK(world, dtx_ckpt_find(s->ctx, world, from, "step-00000003", s->source, sizeof s->source));
+        CHECK_OK(world, dtx_ckpt_find(s->ctx, world, from, "step-00000003", &s->search, s->source, sizeof s->source));
         CHECK_OK(world, dtx_ckpt_load_meta(s->ctx, world, s->source, &s->meta));
-        CHECK_OK(world, dtx_state_load(s->engine, s->source, false));
+        CHECK_OK(world, dtx_state_load(s->engine, s->source, NULL, false));
         s->resumed = true;
     }
 }
@@ -133,7 +133,8 @@ static enum dtx_status run_loop(struct dtx_session *s, int *warnings)
     CHECK(s->world, log != NULL);
     int before = dup(STDERR_FILENO);
     dup2(fileno(log), STDERR_FILENO);
-    enum dtx_status status = dtx_loop_run(s);
+    bool next_stage;
+    enum dtx_status status = dtx_loop_run(s, &next_stage);
     dup2(before, STDERR_FILENO);
     close(before);
     rewind(log);
@@ -171,7 +172,7 @@ static void play(struct dtx_comm *world, const char *folder, const struct scenar
     close_session(&s);
 }
 
-int main(void)
+static int test(struct dtx_comm *world)
 {
     static const struct scenario scenarios[] = {
         {"clean", NULL, "2", "3", "stop", false, DTX_OK, NULL, true, 0},
@@ -182,14 +183,9 @@ int main(void)
         {"off", NULL, "0", "3", "stop", true, DTX_OK, NULL, true, 0},
         {"loaded", "clean", "100", "0", "stop", true, DTX_E_NUMERIC, "step 3: copies of 1 tensor differ", false, 0},
         {"continued", "clean", "100", "0", "stop", false, DTX_OK, NULL, true, 0}};
-    struct dtx_ctx ctx;
-    struct dtx_comm *world;
     char folder[LINE] = "";
     const char *base = getenv("TMPDIR");
-    dtx_ctx_init(&ctx);
-    ctx.log_level = DTX_LOG_WARN;
-    if (dtx_comm_open_world(&ctx, &world) != DTX_OK)
-        return 1;
+    world->ctx->log_level = DTX_LOG_WARN;
     CHECK(world, world->size == 2);
     if (world->rank == 0) {
         char prefix[LINE + 8];
@@ -203,6 +199,10 @@ int main(void)
         play(world, folder, &scenarios[i]);
     if (world->rank == 0)
         CHECK(world, nftw(folder, remove_one, 8, FTW_DEPTH | FTW_PHYS) == 0);
-    dtx_comm_close_world(world);
     return 0;
+}
+
+int main(void)
+{
+    return rank_main(test);
 }

@@ -89,14 +89,12 @@ static void check(struct dtx_comm *world, struct dtx_comm *self, struct dtx_test
     free(one.weights);
 }
 
-int main(void)
+static int test(struct dtx_comm *world)
 {
-    struct dtx_ctx ctx, alone;
-    struct dtx_comm *world, *self;
-    dtx_ctx_init(&ctx);
+    struct dtx_ctx alone;
+    struct dtx_comm *self;
     dtx_ctx_init(&alone);
-    if (dtx_comm_open_world(&ctx, &world) != DTX_OK || dtx_comm_self(&alone, &self) != DTX_OK)
-        return 1;
+    CHECK_OK(world, dtx_comm_self(&alone, &self));
     CHECK(world, world->size == 4);
     struct dtx_test_model m = dtx_test_model_default();
     m.layers = 3;
@@ -115,6 +113,10 @@ int main(void)
     m.vocab = 3;
     check(world, self, m, 1);
     dtx_comm_free(self);
-    dtx_comm_close_world(world);
     return 0;
+}
+
+int main(void)
+{
+    return rank_main(test);
 }

@@ -56,7 +56,7 @@ static enum dtx_status save(struct run *run, int64_t step, int keep)
 static int64_t find(struct run *run, const char *what)
 {
     dtx_error_clear(&run->ctx);
-    enum dtx_status status = dtx_ckpt_find(&run->ctx, run->self, run->dir, what, run->path, sizeof run->path);
+    enum dtx_status status = ckpt_find_whole(&run->ctx, run->self, run->dir, what, run->path, sizeof run->path);
     return status == DTX_OK ? atoll(strrchr(run->path, '-') + 1) : -(int64_t)status;
 }
 
@@ -182,6 +182,72 @@ static void test_load(void **unused)
     expect_text(&run, "shard-00000.h5 is damaged: the checksum of /model/layers.00.attn.q differs");
     dtx_ckpt_index_free(&index);
     ckpt_state_free(&state);
+    finish(&run);
+}
+
+/* As a run's start does it: the step that loads at last, or minus the status. Reads no byte twice. */
+static int64_t load_latest(struct run *run, const char *what)
+{
+    struct dtx_ckpt_search search = {0};
+    enum dtx_status status;
+    int64_t step = 0;
+    dtx_error_clear(&run->ctx);
+    do {
+        struct ckpt_state state = {0};
+        status = dtx_ckpt_find(&run->ctx, run->self, run->dir, what, &search, run->path, sizeof run->path);
+        if (status != DTX_OK)
+            return -(int64_t)status;
+        step = atoll(strrchr(run->path, '-') + 1);
+        ckpt_state_add(&state, (struct ckpt_mesh){1, 1, 1}, 0, (uint64_t)step);
+        ckpt_state_clear(&state);
+        int all = state.n;
+        state.n = 5;
+        status = dtx_ckpt_load(&run->ctx, run->self, run->path, state.items, state.n);
+        if (status == DTX_OK)
+            assert_int_equal(ckpt_state_differences(&state, (uint64_t)step), 0);
+        state.n = all;
+        ckpt_state_free(&state);
+    } while (status != DTX_OK && dtx_ckpt_pass_over(&run->ctx, run->self, &search, run->path, status));
+    return status == DTX_OK ? step : -(int64_t)status;
+}
+
+/* A bit of any box of the newest two checkpoints: seen when the box is read, and the one before is loaded. What lies
+ * between the boxes loading does not read, and verifying does. */
+static void test_passed_over_while_loading(void **unused)
+{
+    (void)unused;
+    struct run run;
+    struct dtx_ckpt_index index;
+    char path[512], folder[300];
+    start(&run);
+    for (int64_t step = 1; step <= 3; step++)
+        assert_int_equal(save(&run, step, 0), DTX_OK);
+    snprintf(folder, sizeof folder, "%s/step-00000003", run.dir);
+    assert_int_equal(dtx_ckpt_index_read(&run.ctx, folder, &index), DTX_OK);
+    for (int64_t i = 0; i < index.n; i++) {
+        file_of(&run, 3, "shard-00000.h5", path);
+        flip(path, index.entries[i].offset + i % index.entries[i].bytes);
+        assert_int_equal(load_latest(&run, "latest"), 2);
+        assert_int_equal(load_latest(&run, "step-00000003"), -DTX_E_FORMAT); /* named: refused */
+        expect_text(&run, "shard-00000.h5 is damaged: the checksum of");
+        file_of(&run, 2, "shard-00000.h5", path);
+        flip(path, index.entries[i].offset);
+        assert_int_equal(load_latest(&run, "latest"), 1);
+        flip(path, index.entries[i].offset);
+        file_of(&run, 3, "shard-00000.h5", path);
+        flip(path, index.entries[i].offset + i % index.entries[i].bytes);
+    }
+    for (int64_t step = 1; step <= 3; step++) {
+        file_of(&run, step, "shard-00000.h5", path);
+        flip(path, index.entries[0].offset);
+    }
+    assert_int_equal(load_latest(&run, "latest"), -DTX_E_FORMAT);
+    expect_text(&run, "none of the 3 checkpoints in");
+    flip(path, index.entries[0].offset);
+    flip(path, 9); /* HDF5's own structure */
+    assert_int_equal(load_latest(&run, "latest"), 3);
+    assert_int_equal(find(&run, "step-00000003"), -DTX_E_FORMAT);
+    dtx_ckpt_index_free(&index);
     finish(&run);
 }
 
@@ -425,26 +491,71 @@ static void test_tables(void **unused)
     finish(&run);
 }
 
-/* 1,000 writers, at most 256 shards: neighbours together, in equal groups. */
+/* Boxes of `writers` ranks, of very different bytes, cut as a save cuts them. */
+static struct dtx_ckpt_entry *make_boxes(struct run *run, int writers, int max_shards, int64_t *n, int64_t *total)
+{
+    enum { MOST = 100000 };
+    void *memory;
+    int64_t bytes[1000];
+    assert_int_equal(dtx_mem_alloc(&run->ctx, MOST, sizeof(struct dtx_ckpt_entry), &memory), DTX_OK);
+    struct dtx_ckpt_entry *boxes = memory;
+    *n = *total = 0;
+    for (int w = 0; w < writers; w++) {
+        bytes[w] = (64 << 20) * (1 + w % 3 + 20 * (w == 0)) + 4096 * (w % 17);
+        *total += bytes[w];
+    }
+    int shards = writers < max_shards ? writers : max_shards;
+    int64_t cut = dtx_ckpt_cut(*total, shards, DTX_CKPT_BOX_BYTES);
+    for (int w = 0; w < writers; w++)
+        for (int64_t at = 0; at < bytes[w]; at += cut) {
+            assert_true(*n < MOST);
+            boxes[*n].writer = 3 * w; /* not every rank has boxes */
+            boxes[*n].part = (int32_t)(at / cut);
+            boxes[(*n)++].bytes = dtx_min64(cut, bytes[w] - at);
+        }
+    for (int64_t i = 0; i < *n; i++) { /* the table comes in another order */
+        int64_t other = i * 7919 % *n;
+        struct dtx_ckpt_entry kept = boxes[i];
+        boxes[i] = boxes[other];
+        boxes[other] = kept;
+    }
+    return boxes;
+}
+
+/* At most max_shards shards whatever the number of ranks, neighbours together, equal to 5 %, each written by another
+ * rank. */
 static void test_shards(void **unused)
 {
     (void)unused;
+    static const int writers[] = {1, 2, 3, 7, 13, 97, 256, 257, 1000}, most[] = {1, 2, 3, 5, 16, 256};
     struct run run;
-    void *memory;
     start(&run);
-    static int shard_of_rank[1000], members[256];
-    assert_int_equal(dtx_mem_alloc(&run.ctx, 1000, sizeof(struct dtx_ckpt_entry), &memory), DTX_OK);
-    struct dtx_ckpt_entry *many = memory;
-    for (int i = 0; i < 1000; i++)
-        many[i].writer = i;
-    assert_int_equal(dtx_ckpt_assign_shards(many, 1000, 1000, 256, shard_of_rank), 250);
-    for (int r = 0; r < 1000; r++) {
-        assert_int_equal(shard_of_rank[r], r / 4);
-        members[many[r].shard]++;
+    for (size_t k = 0; k < 9 * 6; k++) {
+        int w = writers[k / 6], limit = most[k % 6], leaders[DTX_CKPT_SHARDS], shards = 0;
+        int64_t n, total, bytes[DTX_CKPT_SHARDS] = {0};
+        int first[DTX_CKPT_SHARDS], last[DTX_CKPT_SHARDS];
+        struct dtx_ckpt_entry *boxes = make_boxes(&run, w, limit, &n, &total);
+        assert_int_equal(dtx_ckpt_assign_shards(&run.ctx, boxes, n, 3 * w, limit, leaders, &shards), DTX_OK);
+        assert_int_equal(shards, w < limit ? w : limit);
+        for (int s = 0; s < shards; s++) {
+            first[s] = 3 * w;
+            last[s] = -1;
+        }
+        for (int64_t i = 0; i < n; i++) {
+            int s = boxes[i].shard;
+            bytes[s] += boxes[i].bytes;
+            first[s] = boxes[i].writer < first[s] ? boxes[i].writer : first[s];
+            last[s] = boxes[i].writer > last[s] ? boxes[i].writer : last[s];
+        }
+        for (int s = 0; s < shards; s++) {
+            double share = (double)bytes[s] * shards / (double)total;
+            if (share < 0.95 || share > 1.05)
+                fail_msg("%d writers, %d shards: shard %d has %.3f of its share", w, shards, s, share);
+            assert_true(s == 0 || (leaders[s] > leaders[s - 1] && first[s] >= last[s - 1]));
+            assert_true(leaders[s] % 3 == 0 && leaders[s] < 3 * w);
+        }
+        dtx_mem_free(boxes);
     }
-    for (int shard = 0; shard < 250; shard++)
-        assert_int_equal(members[shard], 4);
-    dtx_mem_free(many);
     finish(&run);
 }
 
@@ -472,10 +583,17 @@ static void test_pieces(void **unused)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_bits),   cmocka_unit_test(test_files),     cmocka_unit_test(test_newer),
-        cmocka_unit_test(test_load),   cmocka_unit_test(test_order),     cmocka_unit_test(test_tables),
-        cmocka_unit_test(test_shards), cmocka_unit_test(test_pieces),    cmocka_unit_test(test_bad_folder),
-        cmocka_unit_test(test_said),   cmocka_unit_test(test_unreadable)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_bits),
+                                       cmocka_unit_test(test_files),
+                                       cmocka_unit_test(test_newer),
+                                       cmocka_unit_test(test_load),
+                                       cmocka_unit_test(test_passed_over_while_loading),
+                                       cmocka_unit_test(test_order),
+                                       cmocka_unit_test(test_tables),
+                                       cmocka_unit_test(test_shards),
+                                       cmocka_unit_test(test_pieces),
+                                       cmocka_unit_test(test_bad_folder),
+                                       cmocka_unit_test(test_said),
+                                       cmocka_unit_test(test_unreadable)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -29,7 +29,6 @@ static struct {
     bool no_exchange; /* a file system that cannot exchange two names */
     enum mode mode;
     int calls, at; /* call number `at` meets the fault */
-    bool boxes;    /* FLIP: the shard is laid out, what follows are the bytes of its boxes */
     int n_dirty, violations;
     char dirty[PATHS][512]; /* what was changed since its last sync */
     char first[1024];       /* the first violation */
@@ -122,7 +121,7 @@ ssize_t pwrite(int fd, const void *data, size_t bytes, off_t offset)
     mark(path);
     if (os.armed && os.mode == SHORT_WRITE && os.calls == os.at && bytes > 1)
         bytes /= 2;
-    if (os.armed && os.mode == FLIP && os.boxes && strstr(path, "/shard-") && ++os.calls == os.at) {
+    if (os.armed && os.mode == FLIP && strstr(path, "/shard-") && ++os.calls == os.at) {
         unsigned char byte = *(const unsigned char *)data ^ 1;
         syscall(SYS_pwrite64, fd, data, bytes, offset);
         syscall(SYS_pwrite64, fd, &byte, 1, offset);
@@ -153,7 +152,6 @@ int fsync(int fd)
     if (meets_fault(false))
         return -1;
     path_of(fd, path);
-    os.boxes = os.boxes || strstr(path, "/shard-");
     int i = index_of_dirty(path);
     if (i >= 0)
         memmove(os.dirty[i], os.dirty[--os.n_dirty], sizeof os.dirty[0]);
@@ -266,7 +264,7 @@ static int64_t loadable(struct run *run)
     struct ckpt_state state = {0};
     char path[DTX_DISK_PATH];
     int64_t step = -1;
-    if (dtx_ckpt_find(&run->ctx, run->self, run->dir, "latest", path, sizeof path) == DTX_OK) {
+    if (ckpt_find_whole(&run->ctx, run->self, run->dir, "latest", path, sizeof path) == DTX_OK) {
         step = atoll(strrchr(path, '-') + 1);
         ckpt_state_add(&state, (struct ckpt_mesh){1, 1, 1}, 0, (uint64_t)step);
         ckpt_state_clear(&state);
@@ -430,7 +428,6 @@ static void test_flips(void **unused)
         os.mode = FLIP;
         os.at = at;
         os.calls = 0;
-        os.boxes = false;
         os.armed = true;
         assert_int_equal(save(&run, 2), DTX_E_FORMAT);
         os.armed = false;

@@ -105,7 +105,7 @@ static bool read_all(struct fuzz *f)
     ckpt_state_add(&state, (struct ckpt_mesh){1, 1, 1}, 0, 1);
     (void)dtx_ckpt_load(&f->ctx, f->self, f->folder, state.items, ITEMS);
     dtx_error_clear(&f->ctx);
-    (void)dtx_ckpt_find(&f->ctx, f->self, f->dir, "latest", path, sizeof path);
+    (void)ckpt_find_whole(&f->ctx, f->self, f->dir, "latest", path, sizeof path);
     ckpt_state_free(&state);
     return good;
 }

@@ -71,7 +71,7 @@ static void test_pairs(void **unused)
         /* every other one in small boxes: rows, and single elements of a row longer than the limit */
         struct dtx_ckpt_save_options options = {.box_bytes = w % 3 == 1 ? 100 : w % 3 == 2 ? 7 : 0};
         save_mesh(&ctx, self, dir, meshes[w], w, 7, &options);
-        assert_int_equal(dtx_ckpt_find(&ctx, self, dir, "latest", path, sizeof path), DTX_OK);
+        assert_int_equal(ckpt_find_whole(&ctx, self, dir, "latest", path, sizeof path), DTX_OK);
         for (int r = 0; r < MESHES; r++)
             load_mesh(&ctx, self, path, meshes[r], 7);
     }
@@ -93,7 +93,7 @@ static void test_meta(void **unused)
     config[200000] = '\0';
     meta.config = config;
     assert_int_equal(dtx_ckpt_save(&ctx, self, dir, state.items, state.n, &meta, NULL), DTX_OK);
-    assert_int_equal(dtx_ckpt_find(&ctx, self, dir, "latest", path, sizeof path), DTX_OK);
+    assert_int_equal(ckpt_find_whole(&ctx, self, dir, "latest", path, sizeof path), DTX_OK);
     assert_int_equal(dtx_ckpt_load_meta(&ctx, self, path, &got), DTX_OK);
     assert_int_equal(got.step, meta.step);
     assert_int_equal(got.tokens, meta.tokens);
@@ -127,7 +127,7 @@ static void test_refusals(void **unused)
     char dir[256], path[4096];
     start(&ctx, &self, dir);
     save_mesh(&ctx, self, dir, meshes[0], 1, 1, NULL);
-    assert_int_equal(dtx_ckpt_find(&ctx, self, dir, "latest", path, sizeof path), DTX_OK);
+    assert_int_equal(ckpt_find_whole(&ctx, self, dir, "latest", path, sizeof path), DTX_OK);
     struct ckpt_state state = {0};
     ckpt_state_add(&state, meshes[0], 0, 1);
     for (int fault = 0; fault < 4; fault++) {
@@ -241,7 +241,7 @@ static void test_golden(void **unused)
     snprintf(path, sizeof path, "%s/tests/golden/checkpoint_format_1", source);
     dtx_ctx_init(&ctx);
     assert_int_equal(dtx_comm_self(&ctx, &self), DTX_OK);
-    assert_int_equal(dtx_ckpt_find(&ctx, self, NULL, path, found, sizeof found), DTX_OK);
+    assert_int_equal(ckpt_find_whole(&ctx, self, NULL, path, found, sizeof found), DTX_OK);
     assert_int_equal(dtx_ckpt_load_meta(&ctx, self, path, &meta), DTX_OK);
     assert_true(meta.step == 1000 && meta.tokens == 1000003000 && meta.seed == 0xfedcba9876543210u);
     assert_string_equal(meta.config, "model.width: 6\nparallel.tp: 2\n");

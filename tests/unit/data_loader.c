@@ -2,6 +2,7 @@
 #include "data/loader.h"
 #include "kernels/base/clock.h"
 #include "tests/unit/data_support.h"
+#include "tests/unit/stream_rows.h"
 
 enum { LENGTH = 4, TOKENS = 97, SAMPLES = (TOKENS - 1) / LENGTH, ROW = LENGTH + 1 };
 
@@ -20,8 +21,9 @@ static void check_rows(struct data_fixture *f, const struct dtx_stream *s, const
 {
     int32_t row[ROW], starts[LENGTH];
     for (int64_t i = 0; i < b->n; i++) {
-        data_ok(f, dtx_stream_read(&f->ctx, s, b->first_sample + i, 1, row, starts));
-        assert_memory_equal(row, b->tokens + i * ROW, sizeof row);
+        data_ok(f, stream_rows(&f->ctx, s, b->first_sample + i, 1, row, starts));
+        assert_memory_equal(row, b->tokens + i * LENGTH, LENGTH * sizeof *row);
+        assert_memory_equal(row + 1, b->targets + i * LENGTH, LENGTH * sizeof *row);
         assert_memory_equal(starts, b->doc_start + i * LENGTH, sizeof starts);
     }
 }
@@ -128,7 +130,7 @@ static void hands_over_errors_after_the_good_batches(void **state)
     uint16_t bad = 1001;
     int64_t bad_sample = 0;
     for (int32_t row[ROW]; bad_sample < SAMPLES; bad_sample++) {
-        data_ok(f, dtx_stream_read(&f->ctx, s, bad_sample, 1, row, NULL));
+        data_ok(f, stream_rows(&f->ctx, s, bad_sample, 1, row, NULL));
         if (row[0] <= 50 && row[LENGTH] > 50)
             break;
     }
@@ -175,7 +177,7 @@ static void refuses_what_cannot_be(void **state)
     static const struct dtx_loader_config cases[] = {
         {.global_batch = 3, .dp_size = 4, .depth = 1},         {.global_batch = 0, .dp_size = 1, .depth = 1},
         {.global_batch = 4, .dp_size = 2, .dp_rank = 2},       {.global_batch = 4, .dp_size = 0},
-        {.global_batch = 4, .dp_size = 1, .first_sample = -1}, {.global_batch = 4, .dp_size = 1, .thread = true},
+        {.global_batch = 4, .dp_size = 1, .first_sample = -2}, {.global_batch = 4, .dp_size = 1, .thread = true},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct dtx_loader *l = NULL;

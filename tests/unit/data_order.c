@@ -7,10 +7,11 @@
 static struct dtx_order make(struct data_fixture *f, uint64_t seed, int64_t n)
 {
     struct dtx_order order;
-    data_ok(f, dtx_order_init(&f->ctx, &order, seed, n));
+    data_ok(f, dtx_order_init(&f->ctx, &order, seed, 0, n));
     return order;
 }
 
+/* Each of [0, n) once an epoch, and the inverse finds where. */
 static void check_bijective(struct data_fixture *f, int64_t n, int64_t epoch)
 {
     struct dtx_order order = make(f, 7, n);
@@ -19,6 +20,8 @@ static void check_bijective(struct data_fixture *f, int64_t n, int64_t epoch)
         int64_t x = dtx_order_at(&order, epoch, i);
         assert_in_range(x, 0, n - 1);
         assert_int_equal(seen[x], 0);
+        if (i % 16 == 0)
+            assert_int_equal(dtx_order_find(&order, epoch, x), i);
         seen[x] = 1;
     }
     free(seen);
@@ -51,8 +54,8 @@ static void endless_sequence(void **state)
     }
     assert_true(same_epoch < 12 && same_seed < 12); /* about 1 by chance */
     struct dtx_order none;
-    data_fails(f, dtx_order_init(&f->ctx, &none, 1, 0), DTX_E_RANGE, "0 samples", NULL);
-    data_fails(f, dtx_order_init(&f->ctx, &none, 1, -5), DTX_E_RANGE, "-5", NULL);
+    data_fails(f, dtx_order_init(&f->ctx, &none, 1, 0, 0), DTX_E_RANGE, "0 samples", NULL);
+    data_fails(f, dtx_order_init(&f->ctx, &none, 1, 0, -5), DTX_E_RANGE, "-5", NULL);
 }
 
 /* χ² of `counts`, `cells` with equal expectation, as a number of standard deviations from its mean. */

@@ -3,6 +3,7 @@
 
 #include "data/stream.h"
 #include "tests/unit/data_support.h"
+#include "tests/unit/stream_rows.h"
 
 enum { VOCAB = 60000 };
 
@@ -41,7 +42,7 @@ static void samples_cover_every_target_once(void **state)
             int target[64] = {0};
             for (int64_t i = 0; i < samples; i++) {
                 int32_t row[11];
-                data_ok(f, dtx_stream_read(&f->ctx, s, epoch * samples + i, 1, row, NULL));
+                data_ok(f, stream_rows(&f->ctx, s, epoch * samples + i, 1, row, NULL));
                 assert_int_equal(row[0] % length, 0);
                 for (int t = 1; t <= length; t++) {
                     assert_int_equal(row[t], row[0] + t);
@@ -66,11 +67,11 @@ static void order_depends_on_seed_and_epoch_only(void **state)
     struct dtx_stream *c = open_stream(f, config);
     int32_t row[2000 * 5], other[2000 * 5];
     int equal_epochs = 0, equal_seeds = 0;
-    data_ok(f, dtx_stream_read(&f->ctx, a, 0, 1000, row, NULL));
+    data_ok(f, stream_rows(&f->ctx, a, 0, 1000, row, NULL));
     for (int64_t i = 999; i >= 0; i--) { /* another order of asking */
-        data_ok(f, dtx_stream_read(&f->ctx, b, i, 1, other, NULL));
+        data_ok(f, stream_rows(&f->ctx, b, i, 1, other, NULL));
         assert_memory_equal(other, row + 5 * i, sizeof *row * 5);
-        data_ok(f, dtx_stream_read(&f->ctx, c, i, 1, other, NULL));
+        data_ok(f, stream_rows(&f->ctx, c, i, 1, other, NULL));
         equal_seeds += other[0] == row[5 * i];
     }
     for (int i = 0; i < 500; i++)
@@ -101,11 +102,11 @@ static void heldout_never_overlaps_training(void **state)
         assert_int_equal(dtx_stream_tokens(held), 200 - cases[k].train);
         int32_t row[4];
         for (int64_t i = 0; i < 2 * dtx_stream_samples(train); i++) {
-            data_ok(f, dtx_stream_read(&f->ctx, train, i, 1, row, NULL));
+            data_ok(f, stream_rows(&f->ctx, train, i, 1, row, NULL));
             assert_true(row[3] < cases[k].train);
         }
         for (int64_t i = 0; i < 2 * dtx_stream_samples(held); i++) { /* plain order, wraps */
-            data_ok(f, dtx_stream_read(&f->ctx, held, i, 1, row, NULL));
+            data_ok(f, stream_rows(&f->ctx, held, i, 1, row, NULL));
             assert_int_equal(row[0], cases[k].train + 3 * (i % dtx_stream_samples(held)));
         }
         dtx_stream_close(train);
@@ -128,7 +129,7 @@ static void document_starts(void **state)
             f, (struct dtx_stream_config){
                    .paths = data_path(f, "t"), .length = 6, .vocab = 10, .separator = 0, .doc_reset = reset});
         int32_t rows[2][7], starts[2][6];
-        data_ok(f, dtx_stream_read(&f->ctx, s, 0, 2, rows[0], starts[0]));
+        data_ok(f, stream_rows(&f->ctx, s, 0, 2, rows[0], starts[0]));
         for (int r = 0; r < 2; r++)
             for (int t = 0; t < 6; t++)
                 assert_int_equal(starts[r][t], reset ? expected[rows[r][0] == 8][t] : 0);
@@ -153,7 +154,7 @@ static void several_sources(void **state)
     int seen[4] = {0}; /* samples that start at 0, 10, 20 and 30 */
     int32_t row[11];
     for (int i = 0; i < 7; i++) {
-        data_ok(f, dtx_stream_read(&f->ctx, s, i, 1, row, NULL));
+        data_ok(f, stream_rows(&f->ctx, s, i, 1, row, NULL));
         seen[row[0] / 10]++;
     }
     assert_true(seen[0] == 2 && seen[1] == 2 && seen[2] == 2 && seen[3] == 1);

@@ -15,12 +15,14 @@
 
 #include <cmocka.h>
 
-#include "data/tokenfile.h"
+#include "data/source.h"
+#include "data/tokenwriter.h"
 #include "kernels/base/status.h"
 
 struct data_fixture {
     struct dtx_ctx ctx;
     char folder[256];
+    struct dtx_filepool *files;
 };
 
 static inline int data_remove_one(const char *path, const struct stat *st, int flag, struct FTW *ftw)
@@ -37,12 +39,13 @@ static inline int data_setup(void **state)
     f->ctx.log_level = DTX_LOG_ERROR;
     snprintf(f->folder, sizeof f->folder, "%s/dtx-data-XXXXXX", base ? base : "/tmp");
     *state = f;
-    return mkdtemp(f->folder) ? 0 : -1;
+    return mkdtemp(f->folder) && dtx_filepool_create(&f->ctx, false, 0, &f->files) == DTX_OK ? 0 : -1;
 }
 
 static inline int data_teardown(void **state)
 {
     struct data_fixture *f = *state;
+    dtx_filepool_free(f->files);
     int rc = nftw(f->folder, data_remove_one, 8, FTW_DEPTH | FTW_PHYS);
     free(f);
     return rc;
@@ -108,6 +111,33 @@ static inline void data_fails(struct data_fixture *f, enum dtx_status got, enum 
             fail_msg("'%s' does not name '%s'", f->ctx.error.text, word);
     va_end(words);
     dtx_error_clear(&f->ctx);
+}
+
+/* Overwrites n bytes of a file, or cuts or grows it to `at` bytes when n is 0. */
+static inline void data_patch(const char *path, off_t at, const void *bytes, size_t n)
+{
+    int fd = open(path, O_RDWR);
+    assert_true(fd >= 0);
+    if (n)
+        assert_int_equal(pwrite(fd, bytes, n, at), n);
+    else
+        assert_int_equal(ftruncate(fd, at), 0);
+    close(fd);
+}
+
+static inline enum dtx_status data_try_source(struct data_fixture *f, const char *path, int64_t vocab,
+                                              struct dtx_source **out)
+{
+    struct dtx_source_config config = {.files = f->files, .vocab = vocab, .separator = -1};
+    *out = NULL;
+    return dtx_source_open(&f->ctx, &config, path, out);
+}
+
+static inline struct dtx_source *data_open_source(struct data_fixture *f, const char *path, int64_t vocab)
+{
+    struct dtx_source *s;
+    data_ok(f, data_try_source(f, path, vocab, &s));
+    return s;
 }
 
 /* A token file with ids 0, 1, 2, … modulo vocab in documents of the given lengths. */

@@ -175,10 +175,10 @@ static void other_files_are_refused(void **state)
     assert_int_equal(dtx_ledger_create(&f->ctx, f->path, &again), DTX_E_IO); /* never another rank's */
     dtx_error_clear(&f->ctx);
     f->ledger->format++;
-    refuse(f, "format 2");
+    refuse(f, "format 3");
     f->ledger->format--;
     assert_int_equal(truncate(f->path, sizeof *f->ledger - 1), 0);
-    refuse(f, "format 1");
+    refuse(f, "format 2");
     f->ledger->magic[0] = 'x';
     refuse(f, "no ledger");
     assert_int_equal(truncate(f->path, 10), 0);

@@ -14,6 +14,10 @@ struct json_parts {
     const char *top;    /* further keys of the whole */
 };
 
+#define SPLIT(pattern, behavior)                                                                                       \
+    "{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"Split\",\"pattern\":" pattern ",\"behavior\":\"" behavior   \
+    "\",\"invert\":false},{\"type\":\"ByteLevel\",\"add_prefix_space\":false,\"use_regex\":false}]}"
+
 static void write_json(struct data_fixture *f, const struct json_parts *p)
 {
     FILE *file = fopen(data_path(f, "t.json"), "wb");
@@ -130,9 +134,25 @@ static void refuses_unknown_components_by_name(void **state)
         {{"", "", "", "null", ""}, "pre_tokenizer"},
         {{"", "", "", "{\"type\":\"Metaspace\"}", ""}, "Metaspace"},
         {{"", "", "", "{\"type\":\"ByteLevel\",\"add_prefix_space\":true}", ""}, "add_prefix_space"},
-        {{"", "", "", "{\"type\":\"ByteLevel\",\"use_regex\":false}", ""}, "use_regex"},
+        {{"", "", "", "{\"type\":\"ByteLevel\"}", ""}, "add_prefix_space"},
+        {{"", "", "", "{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"Whitespace\"}]}", ""}, "Whitespace"},
+        {{"", "", "", "{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"Digits\"}]}", ""}, "without ByteLevel"},
+        {{"", "", "", "{\"type\":\"Sequence\",\"pretokenizers\":[]}", ""}, "pre_tokenizer"},
+        {{"", "", "", "{\"type\":\"Sequence\"}", ""}, "pretokenizers"},
+        {{"", "", "", "{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"Sequence\"}]}", ""}, "in a Sequence"},
+        {{"", "", "", SPLIT("{\"Regex\":\"a\"}", "Merged"), ""}, "Merged"},
+        {{"", "", "", SPLIT("{\"Glob\":\"a\"}", "Isolated"), ""}, "Glob"},
+        {{"", "", "", SPLIT("{\"String\":\"\"}", "Isolated"), ""}, "Split.pattern"},
+        {{"", "", "", SPLIT("{\"Regex\":\"a(\"}", "Isolated"), ""}, "'a('"},
+        {{"", "", "", SPLIT("{\"Regex\":\"a\\\\b\"}", "Isolated"), ""}, "\\b at byte 1"},
+        {{"", "", "", SPLIT("{\"Regex\":\"[\\\\W]\"}", "Isolated"), ""}, "\\W at byte 1"},
+        {{"", "", "", SPLIT("{\"Regex\":\"[a&&b]\"}", "Isolated"), ""}, "&& in a class"},
+        {{"", "", "", SPLIT("{\"Regex\":\"[a[b]]\"}", "Isolated"), ""}, "class inside"},
+        {{"", "", "", SPLIT("{\"Regex\":\"(?m:.)\"}", "Isolated"), ""}, "option m"},
+        {{"", "", "", SPLIT("{\"Regex\":\"a{1,2}+\"}", "Isolated"), ""}, "possessive"},
+        {{"", "", "", SPLIT("{\"Regex\":\"\\\\p{Nothing}\"}", "Isolated"), ""}, "Nothing"},
         {{"", "", "", NULL, ",\"decoder\":{\"type\":\"WordPiece\"}"}, "WordPiece"},
-        {{"", "", "", NULL, ",\"post_processor\":{\"type\":\"TemplateProcessing\"}"}, "TemplateProcessing"},
+        {{"", "", "", NULL, ",\"post_processor\":{\"type\":\"BertProcessing\"}"}, "BertProcessing"},
         {{",\"\xe6\x97\xa5\":256", "", "", NULL, ""}, "alphabet"},
         {{",\"ab\":255", "", "", NULL, ""}, "255 is used twice"},
         {{",\"ab\":-1", "", "", NULL, ""}, "ab"},
@@ -148,6 +168,9 @@ static void refuses_unknown_components_by_name(void **state)
         {{"", "", "", NULL, ",\"added_tokens\":[{\"content\":\"x\"}]"}, "added_tokens"},
         {{"", "", "", NULL, ",\"added_tokens\":[{\"id\":\"x\",\"content\":\"x\"}]"}, "added_tokens"},
         {{"", "", "", NULL, ",\"normalizer\":{\"type\":\"NFC\"}"}, "duplicate"},
+        {{",\"ab\":256", "", "", NULL, ",\"added_tokens\":[{\"id\":300,\"content\":\"ab\"}]"}, "id 300, but id 256"},
+        {{"", "", "", NULL, ",\"added_tokens\":[{\"id\":300,\"content\":\"x y\",\"lstrip\":1}]"}, "lstrip"},
+        {{"", "", "", NULL, ",\"added_tokens\":[{\"id\":97,\"content\":\"x y\"}]"}, "97 is used twice"},
         {{"", "{", "", NULL, ""}, "line"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {

@@ -18,14 +18,20 @@ static void cut_pieces(struct data_fixture *f, struct naive *w, const char *text
 {
     struct dtx_pattern *pattern;
     struct dtx_splitter *splitter;
-    data_ok(f, dtx_pattern_gpt2(&f->ctx, &pattern));
+    data_ok(f, dtx_pattern_create(&f->ctx, &pattern));
+    data_ok(f, dtx_pattern_add_scan(&f->ctx, pattern, DTX_SCAN_GPT2));
     data_ok(f, dtx_splitter_create(&f->ctx, pattern, &splitter));
-    for (int64_t start = 0, end; start < n; start = end) {
-        data_ok(f, dtx_splitter_next(&f->ctx, splitter, text, n, start, &end));
-        assert_true(w->n_pieces < MOST_PIECES && end - start <= PIECE_SYMBOLS);
-        for (int64_t i = start; i < end; i++)
-            w->symbols[w->n_pieces][i - start] = (unsigned char)text[i];
-        w->n[w->n_pieces++] = (int)(end - start);
+    dtx_splitter_start(splitter, text, n);
+    for (;;) {
+        struct dtx_piece_span piece;
+        int64_t found;
+        data_ok(f, dtx_splitter_next(&f->ctx, splitter, &piece, 1, &found));
+        if (found == 0)
+            break;
+        assert_true(w->n_pieces < MOST_PIECES && piece.n <= PIECE_SYMBOLS);
+        for (int64_t i = 0; i < piece.n; i++)
+            w->symbols[w->n_pieces][i] = (unsigned char)text[piece.first + i];
+        w->n[w->n_pieces++] = (int)piece.n;
     }
     dtx_splitter_free(splitter);
     dtx_pattern_free(pattern);

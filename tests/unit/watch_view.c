@@ -140,6 +140,29 @@ static void one_is_missing(void **state)
     says_not(f, "disagree");
 }
 
+/* Rank 0 is at a disk, where rank 2's writer waits for it: no news, nor an excuse for rank 2, for which 3 waits. */
+static void patience(void **state)
+{
+    struct fixture *f = *state;
+    for (int r = 0; r < RANKS; r++) {
+        f->page[r][DP]->patience = 100;
+        call(f, r, TP, DTX_LEDGER_ALL_REDUCE_SUM, 20, true);
+    }
+    call(f, 2, DP, DTX_LEDGER_ALL_GATHER, 30, false);
+    call(f, 3, TP, DTX_LEDGER_ALL_REDUCE_SUM, 20, false);
+    look(f);
+    says(f, "missing   rank 2 (n2, pid ");
+    says(f, "busy) in tp #2: rank 3 waits in all-reduce sum");
+    says_not(f, "in dp");
+    for (int r = 0; r < RANKS; r++) {
+        f->page[r][DP]->patience = 1e-9;
+        f->ledger[r]->seen = dtx_clock_now();
+    }
+    look(f);
+    says(f, "missing   rank 0 (n1, pid ");
+    says(f, "in dp #1: rank 2 waits in all-gather");
+}
+
 static void others_disagree(void **state)
 {
     struct fixture *f = *state;
@@ -293,9 +316,9 @@ static void ranges(void **state)
 #define WITH(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
 int main(void)
 {
-    const struct CMUnitTest tests[] = {WITH(in_step),           WITH(one_is_missing),        WITH(others_disagree),
-                                       WITH(sizes_disagree),    WITH(ring_of_waits),         WITH(messages),
-                                       WITH(dead_and_stopped),  WITH(copies_of_other_hosts), WITH(list_of_ranks),
-                                       cmocka_unit_test(ranges)};
+    const struct CMUnitTest tests[] = {WITH(in_step),         WITH(one_is_missing),    WITH(patience),
+                                       WITH(others_disagree), WITH(sizes_disagree),    WITH(ring_of_waits),
+                                       WITH(messages),        WITH(dead_and_stopped),  WITH(copies_of_other_hosts),
+                                       WITH(list_of_ranks),   cmocka_unit_test(ranges)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
