@@ -93,6 +93,9 @@ grep -q 'local checkpoint of step 8 was not saved: .*No space left' log || compl
 ./a/step-00000004/rank-00000 ./a/step-00000004/rank-00001 ./b/step-00000002/rank-00000 ./b/step-00000002/rank-00001 \
 ./b/step-00000004/rank-00000 ./b/step-00000004/rank-00001" ] || complain "full: the disks hold $(find disks -type f)"
 
+train 1 alone --train.steps 4 --checkpoint.local_every 1
+grep -q 'warning: checkpoint.local_every 1: nothing is saved .* without checkpoint.local_dir' log || complain "no folder: $(cat log)"
+
 # Killed while it writes all the time.
 nodes "a b c" "${options[@]}" --run.dir killed --checkpoint.every 0 --checkpoint.local_every 1 --train.steps 1000000 \
     --lr.schedule cosine --train.until 3 || complain "killed: $(cat log)"
