@@ -93,6 +93,10 @@ grep -q 'local checkpoint of step 8 was not saved: .*No space left' log || compl
 ./a/step-00000004/rank-00000 ./a/step-00000004/rank-00001 ./b/step-00000002/rank-00000 ./b/step-00000002/rank-00001 \
 ./b/step-00000004/rank-00000 ./b/step-00000004/rank-00001" ] || complain "full: the disks hold $(find disks -type f)"
 
+# What cannot be removed on another node than rank 0's is told.
+mkdir "$(echo disks/dtx-*/b/step-00000002)/more"
+nodes "a b" "${options[@]}" --run.dir full --checkpoint.every 0 --resume latest --train.steps 14
+grep -q 'warning: old local checkpoints stay: rank 1 .*step-00000002/more' log || complain "stays: $(cat log)"
 train 1 alone --train.steps 4 --checkpoint.local_every 1
 grep -q 'warning: checkpoint.local_every 1: nothing is saved .* without checkpoint.local_dir' log || complain "no folder: $(cat log)"
 
