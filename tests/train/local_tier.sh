@@ -81,6 +81,12 @@ cp -r kept/step-00000008 run/checkpoints/
 resume "a b c" 8 "durable is newer"
 same "durable is newer"
 rm -r run/checkpoints/step-00000008
+# Nor one beside a durable one of a newer dtx.
+mkdir run/checkpoints/step-00000009
+echo 'dtx checkpoint 2' >run/checkpoints/step-00000009/COMPLETE
+nodes "a b c" "${options[@]}" --run.dir run --resume latest --checkpoint.every 4 && complain "newer dtx: $(cat log)"
+grep -q 'has format 2, written by a newer dtx' log || complain "newer dtx: $(cat log)"
+rm -r run/checkpoints/step-00000009
 
 # One node's disk gets full in the middle of a save: those of then and later warn and leave nothing, the run goes on.
 rm -r disks
