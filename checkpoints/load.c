@@ -25,7 +25,7 @@ struct want {
 
 /* A box to be read. */
 struct task {
-    int64_t entry;
+    int64_t entry, offset;
     int shard, reader; /* reader: rank */
     int round;
 };
@@ -280,7 +280,7 @@ static enum dtx_status list_wants(struct load *l)
 static int by_place(const void *a, const void *b)
 {
     const struct task *x = a, *y = b;
-    return x->shard != y->shard ? x->shard - y->shard : (x->entry > y->entry) - (x->entry < y->entry);
+    return x->shard != y->shard ? x->shard - y->shard : (x->offset > y->offset) - (x->offset < y->offset);
 }
 
 static int by_round(const void *a, const void *b)
@@ -289,7 +289,7 @@ static int by_round(const void *a, const void *b)
     return x->round != y->round ? x->round - y->round : x->reader - y->reader;
 }
 
-/* What anybody needs, in the order in which it lies in the files. */
+/* What anybody needs, in the order in which it lies in the files: the system reads ahead. */
 static enum dtx_status list_tasks(struct load *l)
 {
     const struct dtx_ckpt_index *index = l->index;
@@ -306,8 +306,10 @@ static enum dtx_status list_tasks(struct load *l)
         if (needed)
             l->tasks[l->n_tasks++].entry = e;
     }
-    for (int64_t t = 0; t < l->n_tasks; t++)
+    for (int64_t t = 0; t < l->n_tasks; t++) {
         l->tasks[t].shard = index->entries[l->tasks[t].entry].shard;
+        l->tasks[t].offset = index->entries[l->tasks[t].entry].offset;
+    }
     qsort(l->tasks, (size_t)l->n_tasks, sizeof *l->tasks, by_place);
     return DTX_OK;
 }

@@ -201,18 +201,25 @@ static enum dtx_status hash_gap(struct dtx_ctx *ctx, int fd, const char *path, s
     return DTX_OK;
 }
 
+static enum dtx_status hash_piece(void *self, int64_t at, int64_t bytes, const void *data)
+{
+    (void)at;
+    dtx_hasher_add(self, data, (size_t)bytes);
+    return DTX_OK;
+}
+
 static enum dtx_status check_boxes(struct dtx_ctx *ctx, int fd, const char *path, struct dtx_hasher *hasher,
                                    const struct dtx_ckpt_entry *const *boxes, int64_t n, int64_t size, void *buffer,
                                    struct dtx_meter *meter)
 {
+    struct dtx_ckpt_sink sink = {hash_piece, hasher, READ_BYTES};
     int64_t at = 0;
     for (int64_t i = 0; i < n; i++) {
         if (boxes[i]->offset < at || boxes[i]->offset + boxes[i]->bytes > size)
             return dtx_fail(ctx, DTX_E_FORMAT, "%s: a box of %s lies outside the file or in another box", path,
                             boxes[i]->name);
         DTX_TRY(ctx, hash_gap(ctx, fd, path, hasher, at, boxes[i]->offset));
-        DTX_TRY(ctx, dtx_ckpt_box_read(ctx, fd, path, boxes[i], buffer, NULL));
-        dtx_hasher_add(hasher, buffer, (size_t)boxes[i]->bytes);
+        DTX_TRY(ctx, dtx_ckpt_box_read(ctx, fd, path, boxes[i], buffer, &sink));
         at = boxes[i]->offset + boxes[i]->bytes;
         dtx_meter_add(meter, boxes[i]->bytes);
     }
@@ -224,20 +231,18 @@ enum dtx_status dtx_ckpt_shard_check(struct dtx_ctx *ctx, const char *path, cons
 {
     enum dtx_status status;
     void *list, *buffer = NULL;
-    int64_t count = 0, longest = 1, size = 0;
+    int64_t count = 0, size = 0;
     int fd = -1;
     struct dtx_hasher *hasher = NULL;
     DTX_TRY(ctx, dtx_mem_alloc(ctx, n, sizeof(struct dtx_ckpt_entry *), &list));
     const struct dtx_ckpt_entry **boxes = list;
     for (int64_t i = 0; i < n; i++)
-        if (entries[i].shard == shard) {
+        if (entries[i].shard == shard)
             boxes[count++] = &entries[i];
-            longest = dtx_max64(longest, entries[i].bytes);
-        }
     qsort(boxes, (size_t)count, sizeof *boxes, by_offset);
     DTX_TRY_GOTO(ctx, status, dtx_disk_size(ctx, path, &size), done);
     DTX_TRY_GOTO(ctx, status, dtx_disk_open_read(ctx, path, &fd), done);
-    DTX_TRY_GOTO(ctx, status, dtx_mem_alloc(ctx, dtx_min64(longest, dtx_max64(size, 1)), 1, &buffer), done);
+    DTX_TRY_GOTO(ctx, status, dtx_mem_alloc(ctx, READ_BYTES, 1, &buffer), done);
     hasher = dtx_hasher_begin(0);
     if (hasher)
         status = check_boxes(ctx, fd, path, hasher, boxes, count, size, buffer, meter);

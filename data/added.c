@@ -164,7 +164,7 @@ bool dtx_added_find(const struct dtx_added_set *s, const char *text, int64_t n, 
         const struct dtx_added *token = &s->t->added[found];
         bool inside = token->single_word &&
                       ((from > 0 && is_word(text + step_back(text, from))) || (to < n && is_word(text + to)));
-        if ((token->special && s->plain) || inside) {
+        if ((token->special && s->plain && !DTX_MUTANT(special_text_found)) || inside) {
             from = to - 1; /* passed over, with all that would overlap it */
             continue;
         }

@@ -7,13 +7,14 @@
 #include "data/rewrite.h"
 #include "data/source.h"
 #include "data/stream.h"
+#include "data/tokenizer.h"
 #include "kernels/base/clock.h"
 #include "kernels/base/command.h"
 #include "kernels/base/mem.h"
 #include "kernels/base/meter.h"
 
 static const char usage[] =
-    "usage: dtx data inspect PATH...\n"
+    "usage: dtx data inspect [--document N] [--show N] [--tokenizer FILE] PATH...\n"
     "       dtx data verify [--vocab N] PATH...\n"
     "       dtx data convert --out PREFIX [--vocab N] [--separator ID] PATH\n"
     "       dtx data merge --out PREFIX [--vocab N] [--separator ID] PATH...\n"
@@ -23,7 +24,8 @@ static const char usage[] =
     "PATH is a file of tokens: PREFIX of Megatron's PREFIX.bin and PREFIX.idx, llm.c's .bin, datatrove's .ds,\n"
     "OLMo's or NumPy's .npy; FORMAT:PATH where the name does not tell (megatron, llmc, datatrove, npy).\n"
     "\n"
-    "inspect prints counts and the first tokens; verify reads every index entry and token. convert, merge and\n"
+    "inspect prints counts and the first tokens of the file or of a document, as text with a tokenizer; verify reads "
+    "every index entry and token. convert, merge and\n"
     "split write Megatron pairs and keep documents whole; documents come from the index, else end at --separator.\n"
     "split makes PREFIX-00000-of-00003, ...: N parts of like size, parts with these shares of the tokens (in order:\n"
     "the last one is the end of the text), or parts of about so many tokens. entropy prints the unigram entropy in\n"
@@ -35,6 +37,9 @@ static const struct dtx_opt_row rows[] = {
     {"separator", DTX_OPT_INT, "-1", "-1..2147483647", DTX_OPT_FREE,
      "id that ends a document where there is no index; -1: none"},
     {"mmap", DTX_OPT_BOOL, "false", NULL, DTX_OPT_FREE, "map files instead of reading them"},
+    {"document", DTX_OPT_INT, "-1", "-1..", DTX_OPT_FREE, "inspect: show this document, from 0; -1: the file's start"},
+    {"show", DTX_OPT_INT, "16", "0..1048576", DTX_OPT_FREE, "inspect: tokens to show"},
+    {"tokenizer", DTX_OPT_TEXT, "", NULL, DTX_OPT_FREE, "inspect: show them as text"},
     {"out", DTX_OPT_TEXT, "", NULL, DTX_OPT_FREE, "convert, merge, split: prefix of the files to write"},
     {"parts", DTX_OPT_INT, "0", "0..99999", DTX_OPT_FREE, "split: number of parts"},
     {"shares", DTX_OPT_TEXT, "", NULL, DTX_OPT_FREE, "split: share of each part, as in 0.98,0.02"},
@@ -75,21 +80,56 @@ static void print_info(const struct dtx_source_info *info)
                info->documents > 0 ? (double)info->tokens / (double)info->documents : 0.0);
 }
 
+static enum dtx_status print_text(struct dtx_ctx *ctx, const struct job *j, const int32_t *ids, int64_t n)
+{
+    struct dtx_tokenizer *t;
+    struct dtx_bytes text = {0};
+    DTX_TRY(ctx, dtx_tokenizer_load(ctx, dtx_opt_text(j->opt, "tokenizer"), &t));
+    enum dtx_status status = dtx_tokenizer_decode(ctx, t, ids, n, &text);
+    if (status == DTX_OK) {
+        fwrite(text.data, 1, (size_t)text.n, stdout);
+        putchar('\n');
+    }
+    dtx_bytes_free(&text);
+    dtx_tokenizer_free(t);
+    return status;
+}
+
+/* The tokens that were asked for: of a document, or the first ones. */
+static enum dtx_status print_tokens(struct dtx_ctx *ctx, const struct job *j, struct dtx_source *s)
+{
+    int64_t d = dtx_opt_int(j->opt, "document"), first = 0, end = dtx_source_info(s)->tokens;
+    void *ids;
+    if (d >= 0) {
+        if (d >= dtx_source_info(s)->documents)
+            return dtx_fail(ctx, DTX_E_CONFIG, "%s: document %lld is wanted, it has %lld",
+                            dtx_source_info(s)->data_path, (long long)d,
+                            (long long)dtx_max64(0, dtx_source_info(s)->documents));
+        DTX_TRY(ctx, dtx_source_document(ctx, s, d, &first));
+        DTX_TRY(ctx, dtx_source_document(ctx, s, d + 1, &end));
+        printf("document %lld is tokens %lld to %lld\n", (long long)d, (long long)first, (long long)end - 1);
+    }
+    int64_t n = dtx_max64(0, dtx_min64(dtx_opt_int(j->opt, "show"), end - first));
+    DTX_TRY(ctx, dtx_mem_alloc(ctx, n, sizeof(int32_t), &ids));
+    enum dtx_status status = dtx_source_read(ctx, s, first, n, ids);
+    if (status == DTX_OK && dtx_opt_text(j->opt, "tokenizer")[0]) {
+        status = print_text(ctx, j, ids, n);
+    } else if (status == DTX_OK) {
+        printf("first tokens");
+        for (int64_t i = 0; i < n; i++)
+            printf(" %d", ((int32_t *)ids)[i]);
+        printf("\n");
+    }
+    dtx_mem_free(ids);
+    return status;
+}
+
 static enum dtx_status inspect_one(struct dtx_ctx *ctx, const struct job *j, const char *path)
 {
     struct dtx_source *s;
     DTX_TRY(ctx, open_source(ctx, j, path, &s));
-    const struct dtx_source_info *info = dtx_source_info(s);
-    int32_t ids[16];
-    int64_t n = dtx_min64(16, info->tokens);
-    enum dtx_status status = dtx_source_read(ctx, s, 0, n, ids);
-    if (status == DTX_OK) {
-        print_info(info);
-        printf("first tokens");
-        for (int64_t i = 0; i < n; i++)
-            printf(" %d", ids[i]);
-        printf("\n");
-    }
+    print_info(dtx_source_info(s));
+    enum dtx_status status = print_tokens(ctx, j, s);
     dtx_source_close(s);
     return status;
 }

@@ -93,7 +93,8 @@ static inline void make_key(const char *piece, int64_t n, int64_t room, uint64_t
         key[0] = key[1] = 0;
         memcpy(key, piece, (size_t)n);
     }
-    key[1] |= (uint64_t)n << 56;
+    if (!DTX_MUTANT(cache_key_without_length))
+        key[1] |= (uint64_t)n << 56;
 }
 
 static inline uint64_t place_of(const uint64_t key[2])
@@ -118,7 +119,7 @@ static void prepare(struct dtx_encoder *e, const char *text, int64_t end, int64_
 /* Ids of a piece that no cache knows; `ids` has room for n ≤ DTX_SHORT_PIECE. */
 static int64_t merge_piece(const struct dtx_tokenizer *t, const char *piece, int64_t n, int32_t *ids)
 {
-    ids[0] = t->ignore_merges ? dtx_tokenizer_find(t, piece, n) : -1;
+    ids[0] = t->ignore_merges && !DTX_MUTANT(ignore_merges_ignored) ? dtx_tokenizer_find(t, piece, n) : -1;
     return ids[0] >= 0 ? 1 : dtx_merge_short(t, piece, n, ids);
 }
 

@@ -99,7 +99,7 @@ static int64_t lines(const struct dtx_unicode *u, const char *text, int64_t n, i
         if (kind & DTX_CH_BREAK)
             line = end + 1;
     }
-    if (tail && end == n)
+    if (tail && end == n && !DTX_MUTANT(scan_tail_like_llama))
         return n;
     if (line > at)
         return line;

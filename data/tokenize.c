@@ -8,34 +8,22 @@
 #include <unistd.h>
 
 #include "data/file.h"
+#include "data/tokenize_output.h"
 #include "data/tokenize_pool.h"
 #include "data/utf8.h"
 #include "kernels/base/clock.h"
 #include "kernels/base/mem.h"
 #include "kernels/base/mutant.h"
 
-enum { NAMED_LINES = 10 }; /* bad lines that are named one by one; all are counted */
-
 struct run {
     const struct dtx_tokenize_config *config;
-    struct dtx_tokenize_state state;
+    struct dtx_tokenize_output out;
     struct dtx_tokenize_pool *pool;
     struct dtx_outfile lock; /* PREFIX.tokenize.partial: held while this call works on PREFIX */
-    char *progress, *manifest;
-    bool regular; /* all inputs are files: the work can be continued */
-    bool saved;   /* there is something to continue */
-    /* reading */
+    char *manifest;
     struct dtx_textfile *file;
     int reading;     /* the input that is open, or is next */
     bool json, skip; /* skip: the next one to be opened was begun by an earlier call */
-    /* writing */
-    struct dtx_tokenwriter *writer; /* of shard n_shards; NULL: not begun */
-    bool inside;                    /* a document has begun and not ended */
-    int64_t document_tokens;
-    int named;
-    int64_t consumed, text_bytes; /* of the input being written; of this call */
-    double last_save;
-    struct dtx_meter meter;
 };
 
 static bool is_json(const struct dtx_tokenize_config *c, const char *path)
@@ -60,12 +48,12 @@ static enum dtx_status look_at_inputs(struct dtx_ctx *ctx, struct run *r)
 {
     const struct dtx_tokenize_config *c = r->config;
     void *p;
-    DTX_TRY(ctx, dtx_mem_alloc(ctx, c->n_paths, sizeof *r->state.inputs, &p));
-    r->state.inputs = p;
-    r->state.n_inputs = c->n_paths;
-    r->regular = true;
+    DTX_TRY(ctx, dtx_mem_alloc(ctx, c->n_paths, sizeof *r->out.state.inputs, &p));
+    r->out.state.inputs = p;
+    r->out.state.n_inputs = c->n_paths;
+    r->out.regular = true;
     for (int i = 0; i < c->n_paths; i++) {
-        struct dtx_tokenize_input *in = &r->state.inputs[i];
+        struct dtx_tokenize_input *in = &r->out.state.inputs[i];
         struct stat st;
         in->path = c->paths[i];
         if (dtx_utf8_valid(in->path, (int64_t)strlen(in->path)) != (int64_t)strlen(in->path))
@@ -78,153 +66,14 @@ static enum dtx_status look_at_inputs(struct dtx_ctx *ctx, struct run *r)
             close(fd);
         }
         pipe = pipe || !S_ISREG(st.st_mode);
-        r->regular &= !pipe;
+        r->out.regular &= !pipe;
         if (pipe)
             continue;
         in->size = st.st_size;
         in->modified = (int64_t)st.st_mtim.tv_sec * 1000000000 + st.st_mtim.tv_nsec;
     }
-    r->state.inputs_hash = dtx_tokenize_inputs_hash(&r->state);
+    r->out.state.inputs_hash = dtx_tokenize_inputs_hash(&r->out.state);
     return DTX_OK;
-}
-
-static enum dtx_status open_writer(struct dtx_ctx *ctx, struct run *r)
-{
-    const struct dtx_tokenize_state *s = &r->state;
-    char *prefix;
-    DTX_TRY(ctx, dtx_tokenize_shard_prefix(ctx, s, r->config->out, s->n_shards, &prefix));
-    enum dtx_status status = dtx_tokenwriter_continue(ctx, prefix, s->vocab, 0, &s->mark, &r->writer);
-    dtx_mem_free(prefix);
-    return status;
-}
-
-/* Everything up to the last document is on disk, and the state says so. */
-static enum dtx_status save(struct dtx_ctx *ctx, struct run *r)
-{
-    r->last_save = dtx_clock_now();
-    if (!r->regular)
-        return DTX_OK;
-    if (r->writer)
-        DTX_TRY(ctx, dtx_tokenwriter_save(ctx, r->writer, &r->state.mark));
-    DTX_TRY(ctx, dtx_tokenize_state_write(ctx, &r->state, r->progress, false));
-    r->saved = true;
-    return DTX_OK;
-}
-
-/* The renames of the last shard: all of them, or those that a killed call had not come to. */
-static enum dtx_status rename_shard(struct dtx_ctx *ctx, struct run *r)
-{
-    char *prefix;
-    DTX_TRY(ctx, dtx_tokenize_shard_prefix(ctx, &r->state, r->config->out, r->state.n_shards - 1, &prefix));
-    enum dtx_status status = dtx_tokenwriter_rename(ctx, prefix);
-    dtx_mem_free(prefix);
-    r->state.renaming = false;
-    return status;
-}
-
-/* Ends the shard that is being written. Its sums are in the state before its files get their names, so that a kill
- * between the two is mended by renaming. */
-static enum dtx_status end_shard(struct dtx_ctx *ctx, struct run *r)
-{
-    struct dtx_tokenize_shard shard = {.counts = dtx_tokenwriter_written(r->writer)};
-    DTX_TRY(ctx, dtx_tokenwriter_seal(ctx, r->writer, &shard.sums));
-    DTX_TRY(ctx, dtx_tokenize_add_shard(ctx, &r->state, &shard));
-    r->state.mark = (struct dtx_tokenwriter_mark){0};
-    r->state.renaming = true;
-    if (r->regular) {
-        DTX_TRY(ctx, dtx_tokenize_state_write(ctx, &r->state, r->progress, false));
-        r->saved = true;
-    }
-    enum dtx_status status = rename_shard(ctx, r);
-    dtx_tokenwriter_keep(r->writer);
-    r->writer = NULL;
-    return status;
-}
-
-/* All of the input up to here is in the state. */
-static void pass(struct run *r, const struct dtx_batch_piece *piece)
-{
-    struct dtx_tokenize_input *in = &r->state.inputs[r->state.input];
-    r->text_bytes += piece->position - in->text_bytes;
-    in->text_bytes = piece->position;
-    r->state.lines = piece->lines;
-}
-
-static enum dtx_status end_document(struct dtx_ctx *ctx, struct run *r, const struct dtx_batch_piece *piece)
-{
-    struct dtx_tokenize_input *in = &r->state.inputs[r->state.input];
-    r->inside = false;
-    pass(r, piece);
-    if (r->config->separator >= 0)
-        DTX_TRY(ctx, dtx_tokenwriter_add(ctx, r->writer, &r->config->separator, 1));
-    DTX_TRY(ctx, dtx_tokenwriter_end(ctx, r->writer));
-    in->documents++;
-    in->tokens += r->document_tokens + (r->config->separator >= 0);
-    r->document_tokens = 0;
-    int64_t bytes = dtx_tokenwriter_written(r->writer).tokens * dtx_tokenwriter_token_bytes(r->writer);
-    bool full = r->state.shard_bytes > 0 && bytes >= r->state.shard_bytes;
-    return full ? end_shard(ctx, r) : DTX_OK;
-}
-
-/* What is wrong with a line of JSON or with a document's UTF-8 is counted, named, and with strict an error. */
-static enum dtx_status note_faults(struct dtx_ctx *ctx, struct run *r, const struct dtx_text_batch *b,
-                                   const struct dtx_batch_piece *piece)
-{
-    struct dtx_tokenize_input *in = &r->state.inputs[r->state.input];
-    in->invalid += piece->invalid;
-    in->bad_lines += piece->why >= 0;
-    if (piece->invalid > 0 && r->config->strict)
-        return dtx_fail(ctx, DTX_E_FORMAT, "%s: invalid UTF-8 in document %lld, in the text before byte %lld", in->path,
-                        (long long)in->documents, (long long)piece->position);
-    if (piece->why < 0)
-        return DTX_OK;
-    if (r->config->strict)
-        return dtx_fail(ctx, DTX_E_FORMAT, "%s: line %lld: %s", in->path, (long long)piece->line,
-                        b->notes.data + piece->why);
-    dtx_meter_clear(&r->meter);
-    if (r->named < NAMED_LINES)
-        dtx_log(ctx, DTX_LOG_WARN, "%s: line %lld is left out: %s", in->path, (long long)piece->line,
-                b->notes.data + piece->why);
-    if (++r->named == NAMED_LINES)
-        dtx_log(ctx, DTX_LOG_WARN, "more bad lines are counted, not named; --strict stops at the first");
-    return DTX_OK;
-}
-
-static enum dtx_status write_piece(struct dtx_ctx *ctx, struct run *r, const struct dtx_text_batch *b, int64_t i)
-{
-    const struct dtx_batch_piece *piece = &b->pieces[i];
-    int64_t first = i > 0 ? b->pieces[i - 1].ids_end : 0, n = piece->ids_end - first;
-    DTX_TRY(ctx, note_faults(ctx, r, b, piece));
-    if (b->json && n == 0) { /* a bad line, or one with an empty text: no document */
-        r->state.inputs[r->state.input].empty += piece->why < 0;
-        pass(r, piece);
-        return DTX_OK;
-    }
-    if (!r->writer)
-        DTX_TRY(ctx, open_writer(ctx, r));
-    r->inside = true;
-    DTX_TRY(ctx, dtx_tokenwriter_add(ctx, r->writer, b->ids.data + first, n));
-    r->document_tokens += n;
-    return piece->ends ? end_document(ctx, r, piece) : DTX_OK;
-}
-
-static enum dtx_status write_batch(struct dtx_ctx *ctx, struct run *r, struct dtx_text_batch *b)
-{
-    if (b->status != DTX_OK) {
-        dtx_error_take_from(ctx, &b->ctx);
-        return b->status;
-    }
-    struct dtx_tokenize_state *s = &r->state;
-    for (int64_t i = 0; i < b->n; i++)
-        DTX_TRY(ctx, write_piece(ctx, r, b, i));
-    dtx_meter_add(&r->meter, b->consumed - r->consumed);
-    r->consumed = b->consumed;
-    if (b->file_ends) {
-        s->input++;
-        s->lines = r->consumed = 0;
-    }
-    bool due = dtx_clock_now() - r->last_save >= r->config->save_seconds;
-    return due && !r->inside ? save(ctx, r) : DTX_OK;
 }
 
 /* The next megabyte of the inputs into a batch. */
@@ -237,9 +86,10 @@ static enum dtx_status read_batch(struct dtx_ctx *ctx, struct run *r, struct dtx
         bool whole = r->json || !dtx_tokenizer_may_cut(c->tokenizer);
         DTX_TRY(ctx, dtx_textfile_open(ctx, path, r->json ? DTX_SPLIT_LINE : c->split, whole ? -1 : 1 << 20, &r->file));
         if (r->skip && !DTX_MUTANT(tokenize_done_again))
-            DTX_TRY(ctx, dtx_textfile_skip(ctx, r->file, r->state.inputs[r->reading].text_bytes, r->state.lines));
-        r->consumed = r->skip ? dtx_textfile_consumed(r->file) : r->consumed;
-        r->meter.total -= r->skip ? r->consumed : 0;
+            DTX_TRY(ctx,
+                    dtx_textfile_skip(ctx, r->file, r->out.state.inputs[r->reading].text_bytes, r->out.state.lines));
+        r->out.consumed = r->skip ? dtx_textfile_consumed(r->file) : r->out.consumed;
+        r->out.meter.total -= r->skip ? r->out.consumed : 0;
         r->skip = false;
     }
     b->input = r->reading;
@@ -266,11 +116,11 @@ static bool same_size(const char *prefix, const char *suffix, int64_t bytes)
 /* Are the shards that the manifest names all there? */
 static enum dtx_status find_shards(struct dtx_ctx *ctx, const struct run *r, bool *there)
 {
-    *there = r->state.n_shards > 0;
-    for (int64_t k = 0; k < r->state.n_shards && *there; k++) {
-        const struct dtx_tokenwriter_sums *sums = &r->state.shards[k].sums;
+    *there = r->out.state.n_shards > 0;
+    for (int64_t k = 0; k < r->out.state.n_shards && *there; k++) {
+        const struct dtx_tokenwriter_sums *sums = &r->out.state.shards[k].sums;
         char *prefix;
-        DTX_TRY(ctx, dtx_tokenize_shard_prefix(ctx, &r->state, r->config->out, k, &prefix));
+        DTX_TRY(ctx, dtx_tokenize_shard_prefix(ctx, &r->out.state, r->config->out, k, &prefix));
         *there = same_size(prefix, ".bin", sums->data_bytes) && same_size(prefix, ".idx", sums->index_bytes);
         dtx_mem_free(prefix);
     }
@@ -279,7 +129,7 @@ static enum dtx_status find_shards(struct dtx_ctx *ctx, const struct run *r, boo
 
 static void forget(struct run *r)
 {
-    struct dtx_tokenize_state *s = &r->state;
+    struct dtx_tokenize_state *s = &r->out.state;
     for (int i = 0; i < s->n_inputs; i++)
         s->inputs[i] = (struct dtx_tokenize_input){
             .path = s->inputs[i].path, .size = s->inputs[i].size, .modified = s->inputs[i].modified};
@@ -292,22 +142,22 @@ static enum dtx_status take_over(struct dtx_ctx *ctx, struct run *r, bool *compl
     char why[200];
     bool same;
     *complete = false;
-    if (!r->regular || r->config->restart)
+    if (!r->out.regular || r->config->restart)
         return DTX_OK;
-    if (access(r->progress, F_OK) == 0) {
-        DTX_TRY(ctx, dtx_tokenize_state_read(ctx, &r->state, r->progress, false, &same, why));
+    if (access(r->out.progress, F_OK) == 0) {
+        DTX_TRY(ctx, dtx_tokenize_state_read(ctx, &r->out.state, r->out.progress, false, &same, why));
         if (!same)
             return dtx_fail(
                 ctx, DTX_E_CONFIG,
                 "%s is of unfinished work, begun %s: repeat that call to end it, or give --restart to begin "
                 "anew",
-                r->progress, why);
-        r->saved = r->skip = true;
-        return r->state.renaming ? rename_shard(ctx, r) : DTX_OK;
+                r->out.progress, why);
+        r->out.saved = r->skip = true;
+        return r->out.state.renaming ? dtx_tokenize_output_rename(ctx, &r->out) : DTX_OK;
     }
     if (access(r->manifest, F_OK) != 0)
         return DTX_OK;
-    DTX_TRY(ctx, dtx_tokenize_state_read(ctx, &r->state, r->manifest, true, &same, why));
+    DTX_TRY(ctx, dtx_tokenize_state_read(ctx, &r->out.state, r->manifest, true, &same, why));
     if (same)
         DTX_TRY(ctx, find_shards(ctx, r, complete));
     if (!*complete)
@@ -337,44 +187,42 @@ static void unblock_signals(const sigset_t *set, const sigset_t *before)
 static enum dtx_status check_stop(struct dtx_ctx *ctx, struct run *r, const sigset_t *set)
 {
     const struct timespec at_once = {0, 0};
-    int number = r->regular ? sigtimedwait(set, NULL, &at_once) : 0;
+    int number = r->out.regular ? sigtimedwait(set, NULL, &at_once) : 0;
     if (number <= 0)
         return DTX_OK;
-    if (!r->inside)
-        DTX_TRY(ctx, save(ctx, r));
-    dtx_meter_clear(&r->meter);
-    dtx_log(ctx, DTX_LOG_INFO, "stopped by signal %d after %d of %d inputs%s", number, r->state.input,
-            r->state.n_inputs, r->saved ? "; the same command goes on from here" : "; nothing was saved yet");
+    if (!r->out.inside)
+        DTX_TRY(ctx, dtx_tokenize_output_save(ctx, &r->out));
+    dtx_meter_clear(&r->out.meter);
+    dtx_log(ctx, DTX_LOG_INFO, "stopped by signal %d after %d of %d inputs%s", number, r->out.state.input,
+            r->out.state.n_inputs, r->out.saved ? "; the same command goes on from here" : "; nothing was saved yet");
     return DTX_E_REQUEUE;
 }
 
 static enum dtx_status work(struct dtx_ctx *ctx, struct run *r, const sigset_t *set)
 {
     struct dtx_text_batch *b;
-    r->reading = r->state.input;
+    r->reading = r->out.state.input;
     for (;;) {
-        while (r->reading < r->state.n_inputs && (b = dtx_tokenize_pool_empty(r->pool))) {
+        while (r->reading < r->out.state.n_inputs && (b = dtx_tokenize_pool_empty(r->pool))) {
             DTX_TRY(ctx, read_batch(ctx, r, b));
             dtx_tokenize_pool_filled(r->pool);
         }
         b = dtx_tokenize_pool_encoded(r->pool);
         if (!b)
             break;
-        DTX_TRY(ctx, write_batch(ctx, r, b));
+        DTX_TRY(ctx, dtx_tokenize_output_write(ctx, &r->out, b));
         dtx_tokenize_pool_emptied(r->pool);
         DTX_TRY(ctx, check_stop(ctx, r, set));
     }
-    if (!r->writer && (r->state.mark.documents > 0 || r->state.n_shards == 0))
-        DTX_TRY(ctx, open_writer(ctx, r));
-    return r->writer ? end_shard(ctx, r) : DTX_OK;
+    return dtx_tokenize_output_end(ctx, &r->out);
 }
 
 /* Shards of an earlier, longer run under the same name. */
 static enum dtx_status remove_old_shards(struct dtx_ctx *ctx, const struct run *r)
 {
-    for (int64_t k = r->state.n_shards; r->state.shard_bytes > 0; k++) {
+    for (int64_t k = r->out.state.n_shards; r->out.state.shard_bytes > 0; k++) {
         char *prefix, path[4096];
-        DTX_TRY(ctx, dtx_tokenize_shard_prefix(ctx, &r->state, r->config->out, k, &prefix));
+        DTX_TRY(ctx, dtx_tokenize_shard_prefix(ctx, &r->out.state, r->config->out, k, &prefix));
         snprintf(path, sizeof path, "%s.idx", prefix);
         bool more = unlink(path) == 0;
         snprintf(path, sizeof path, "%s.bin", prefix);
@@ -389,41 +237,41 @@ static enum dtx_status remove_old_shards(struct dtx_ctx *ctx, const struct run *
 static enum dtx_status finish(struct dtx_ctx *ctx, struct run *r)
 {
     DTX_TRY(ctx, remove_old_shards(ctx, r));
-    DTX_TRY(ctx, dtx_tokenize_state_write(ctx, &r->state, r->manifest, true));
-    if (unlink(r->progress) == 0)
-        DTX_TRY(ctx, dtx_file_sync_folder(ctx, r->progress));
+    DTX_TRY(ctx, dtx_tokenize_state_write(ctx, &r->out.state, r->manifest, true));
+    if (unlink(r->out.progress) == 0)
+        DTX_TRY(ctx, dtx_file_sync_folder(ctx, r->out.progress));
     return DTX_OK;
 }
 
 static void start_meter(struct run *r)
 {
     int64_t total = 0;
-    for (int i = r->state.input; i < r->state.n_inputs && r->regular; i++)
-        total += r->state.inputs[i].size;
-    dtx_meter_start(&r->meter, stderr, "tokenize", total);
-    r->last_save = dtx_clock_now();
+    for (int i = r->out.state.input; i < r->out.state.n_inputs && r->out.regular; i++)
+        total += r->out.state.inputs[i].size;
+    dtx_meter_start(&r->out.meter, stderr, "tokenize", total);
+    r->out.last_save = dtx_clock_now();
 }
 
 static enum dtx_status begin(struct dtx_ctx *ctx, struct run *r, bool *complete)
 {
     char *lock;
     DTX_TRY(ctx, look_at_inputs(ctx, r));
-    DTX_TRY(ctx, dtx_path_join(ctx, r->config->out, ".progress.json", &r->progress));
+    DTX_TRY(ctx, dtx_path_join(ctx, r->config->out, ".progress.json", &r->out.progress));
     DTX_TRY(ctx, dtx_path_join(ctx, r->config->out, ".manifest.json", &r->manifest));
     DTX_TRY(ctx, dtx_path_join(ctx, r->config->out, ".tokenize", &lock));
     enum dtx_status status = dtx_outfile_open(ctx, &r->lock, lock);
     dtx_mem_free(lock);
     DTX_TRY(ctx, status);
     DTX_TRY(ctx, take_over(ctx, r, complete));
-    if (r->saved)
-        dtx_log(ctx, DTX_LOG_INFO, "going on after %d of %d inputs", r->state.input, r->state.n_inputs);
+    if (r->out.saved)
+        dtx_log(ctx, DTX_LOG_INFO, "going on after %d of %d inputs", r->out.state.input, r->out.state.n_inputs);
     return DTX_OK;
 }
 
 static void report(const struct run *r, struct dtx_tokenize_result *out)
 {
-    for (int i = 0; i < r->state.n_inputs; i++) {
-        const struct dtx_tokenize_input *in = &r->state.inputs[i];
+    for (int i = 0; i < r->out.state.n_inputs; i++) {
+        const struct dtx_tokenize_input *in = &r->out.state.inputs[i];
         out->total.text_bytes += in->text_bytes;
         out->total.documents += in->documents;
         out->total.tokens += in->tokens;
@@ -431,46 +279,40 @@ static void report(const struct run *r, struct dtx_tokenize_result *out)
         out->total.bad_lines += in->bad_lines;
         out->total.empty += in->empty;
     }
-    out->shards = r->state.n_shards;
-    out->text_bytes = r->text_bytes;
+    out->shards = r->out.state.n_shards;
+    out->text_bytes = r->out.text_bytes;
 }
 
 static void release(struct dtx_ctx *ctx, struct run *r, enum dtx_status status)
 {
-    dtx_meter_clear(&r->meter);
+    dtx_meter_clear(&r->out.meter);
     dtx_tokenize_pool_free(r->pool);
     dtx_textfile_close(r->file);
-    if (r->saved) {
-        dtx_tokenwriter_keep(r->writer);
-        if (status != DTX_OK && status != DTX_E_REQUEUE)
-            dtx_log(ctx, DTX_LOG_WARN, "what was done is kept in %s.*: the same command goes on there", r->config->out);
-    } else {
-        dtx_tokenwriter_discard(r->writer);
-    }
+    if (r->out.saved && status != DTX_OK && status != DTX_E_REQUEUE)
+        dtx_log(ctx, DTX_LOG_WARN, "what was done is kept in %s.*: the same command goes on there", r->config->out);
+    dtx_tokenize_output_close(&r->out);
     dtx_outfile_discard(&r->lock);
-    dtx_mem_free(r->progress);
     dtx_mem_free(r->manifest);
-    dtx_mem_free(r->state.inputs);
-    dtx_tokenize_state_free(&r->state);
 }
 
 enum dtx_status dtx_tokenize_run(struct dtx_ctx *ctx, const struct dtx_tokenize_config *config,
                                  struct dtx_tokenize_result *out)
 {
     struct run r = {.config = config,
-                    .state = {.tokenizer = dtx_tokenizer_hash(config->tokenizer),
-                              .vocab = dtx_tokenizer_vocab(config->tokenizer),
-                              .separator = config->separator,
-                              .shard_bytes = config->shard_bytes,
-                              .split = config->split_name,
-                              .field = config->field}};
+                    .out = {.config = config,
+                            .state = {.tokenizer = dtx_tokenizer_hash(config->tokenizer),
+                                      .vocab = dtx_tokenizer_vocab(config->tokenizer),
+                                      .separator = config->separator,
+                                      .shard_bytes = config->shard_bytes,
+                                      .split = config->split_name,
+                                      .field = config->field}}};
     sigset_t set, before;
     bool complete = false;
     enum dtx_status status;
     *out = (struct dtx_tokenize_result){0};
     DTX_TRY_GOTO(ctx, status, begin(ctx, &r, &complete), done);
     if (!complete) {
-        if (r.regular)
+        if (r.out.regular)
             block_signals(&set, &before);
         start_meter(&r);
         status = dtx_tokenize_pool_create(ctx, config->tokenizer, config->threads, &r.pool);
@@ -478,7 +320,7 @@ enum dtx_status dtx_tokenize_run(struct dtx_ctx *ctx, const struct dtx_tokenize_
             status = work(ctx, &r, &set);
         if (status == DTX_OK)
             status = finish(ctx, &r);
-        if (r.regular)
+        if (r.out.regular)
             unblock_signals(&set, &before);
     }
     out->complete_before = complete;

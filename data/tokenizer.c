@@ -5,6 +5,7 @@
 #include "data/tokenizer_build.h"
 #include "kernels/base/hash.h"
 #include "kernels/base/mem.h"
+#include "kernels/base/mutant.h"
 
 enum { MOST_IDS = INT32_MAX / 4 };
 
@@ -264,7 +265,8 @@ const char *dtx_tokenizer_pattern(const struct dtx_tokenizer *t)
 uint64_t dtx_tokenizer_hash(const struct dtx_tokenizer *t)
 {
     const int32_t flags[] = {t->ignore_merges, t->by_rank, t->n_forms};
-    uint64_t h = dtx_hash(&t->vocab, sizeof t->vocab, dtx_hash_text(dtx_pattern_text(t->pattern), 0));
+    uint64_t pattern = DTX_MUTANT(hash_without_pattern) ? 0 : dtx_hash_text(dtx_pattern_text(t->pattern), 0);
+    uint64_t h = dtx_hash(&t->vocab, sizeof t->vocab, pattern);
     h = dtx_hash(flags, sizeof flags, h);
     for (int i = 0; i < t->n_forms; i++)
         h = dtx_hash(&(int32_t){(int32_t)t->forms[i]}, sizeof(int32_t), h);

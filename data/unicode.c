@@ -35,8 +35,9 @@ static const struct {
 static bool composes_to_itself(uint32_t code)
 {
     const utf8proc_property_t *p = utf8proc_get_property((utf8proc_int32_t)code);
-    if (p->decomp_type != 0 || (code >= HANGUL_FIRST && code <= HANGUL_LAST))
-        return true; /* compatibility decompositions are not NFC's */
+    /* None, of Hangul (computed, not listed), or one of compatibility, which is not NFC's. */
+    if (p->decomp_seqindex == UINT16_MAX || (code >= HANGUL_FIRST && code <= HANGUL_LAST) || p->decomp_type != 0)
+        return true;
     utf8proc_int32_t parts[32];
     int last = 0;
     utf8proc_ssize_t n = utf8proc_decompose_char((utf8proc_int32_t)code, parts, 32, UTF8PROC_COMPOSE, &last);

@@ -113,6 +113,13 @@ for file in save.json saves.json; do
 done
 rmdir disk || fault "the bench of checkpoints leaves something behind: $(ls disk)"
 
+printf 'hello, hello world\n%.0s' $(seq 3000) >text
+"$DTX" bench tokenizer --tokenizer "$DTX_SOURCE/tests/golden/tokenizer/gpt2_vocab.bpe" --text text --passes 2 \
+    --json tokenizer.json >table.txt 2>err.txt || fault "tokenizer: $?"
+[ "$(value tokenizer.json bytes)/$(value tokenizer.json tokens)" = 57000/15000 ] || fault "tokenizer: bytes and tokens"
+[ "$(value tokenizer.json passes cold seconds n)" = 2 ] || fault "tokenizer: two passes expected"
+for kind in memcpy check pieces cold warm decode; do positive tokenizer.json passes $kind bytes_per_second; done
+
 # Refusals: 78 and one message that names the cause.
 refused() { # PATTERN ARGUMENTS…
     "$DTX" bench "${@:2}" >table.txt 2>err.txt
@@ -121,13 +128,14 @@ refused() { # PATTERN ARGUMENTS…
 }
 refused "there is no bench 'steps'" steps
 refused "mpirun -n 2" comm
+refused "text FILE is missing" tokenizer --tokenizer "$DTX_SOURCE/tests/golden/tokenizer/gpt2_vocab.bpe"
 refused "did you mean 'repeats'" attention --repeat 3
 refused "no counterpart in diff" step "${tiny[@]}" --model.attention softmax --model.heads 1
 refused "add --threads 1" attention --threads 2 --clock cpu
 "$DTX" bench attention --length 16 --json absent/figures.json >table.txt 2>err.txt
 [ $? -eq 1 ] || fault "an absent folder must fail with 1"
 grep -q "absent/figures.json.*No such file" err.txt || fault "the message does not name the file"
-for bench in step kernels attention comm checkpoint; do
+for bench in step kernels attention comm checkpoint stream tokenizer; do
     "$DTX" bench $bench --help >table.txt 2>err.txt || fault "$bench --help"
     grep -q -- '--json TEXT' table.txt || fault "$bench --help lists no --json"
 done

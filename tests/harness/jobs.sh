@@ -1,12 +1,18 @@
 # Sourced, after cluster.sh and train.sh, by tests of batch jobs: submits runs and waits for what becomes of them.
 # shellcheck shell=bash disable=SC2154,SC2034 # small is the caller's, job for the caller
 
-# submit RUN OPTION…: two ranks on each of two nodes unless the options say otherwise; sets job.
+# submit RUN OPTION…: two ranks on each of two nodes unless the options say otherwise; sets job. The script is edited by
+# sed's command $edit first, if there is one.
 submit() {
-    local run=$1
-    shift
-    "$DTX" submit "${small[@]}" --run.dir "$run" --nodes 2 --tasks-per-node 2 --parallel.tp 2 --parallel.pp 1 --time 10 \
-        --parallel.zero 1 --parallel.sequence true --train.recompute none "$@" >log 2>&1 </dev/null || complain "submit $run: $(cat log)"
+    local run=$1 options=("${small[@]}" --nodes 2 --tasks-per-node 2 --time 10 --parallel.tp 2 --parallel.pp 1
+        --parallel.zero 1 --parallel.sequence true --train.recompute none --run.dir "$@")
+    if [ -n "${edit:-}" ]; then
+        mkdir -p "$run/logs"
+        "$DTX" submit "${options[@]}" --dry-run </dev/null | sed "$edit" >"$run/train.sbatch"
+        resubmit "$run"
+        return
+    fi
+    "$DTX" submit "${options[@]}" >log 2>&1 </dev/null || complain "submit $run: $(cat log)"
     job=$(sed -n 's/^Submitted batch job //p' log)
 }
 # resubmit RUN: its script again; sets job.

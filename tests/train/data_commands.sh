@@ -70,6 +70,11 @@ expect 0 "whole-00000-of-00001: 7 documents, 14 tokens" "$DTX" data split --part
 cmp whole-00000-of-00001.bin merged.bin && cmp whole-00000-of-00001.idx merged.idx || complain "one part is not the whole"
 printf '\1\0\2\0\3\0' >raw.npy
 expect 0 "first tokens 1 2 3" "$DTX" data inspect --type u16 --mmap raw.npy
+expect 0 "first tokens 10 11" "$DTX" data inspect --document 3 --show 2 "$formats/tiny_u16"
+expect 0 "document 3 is tokens 4 to 8" "$DTX" data inspect --document 3 "$formats/tiny_u16"
+expect 78 "document 4 is wanted, it has 4" "$DTX" data inspect --document 4 "$formats/tiny_u16"
+expect 0 "a<|endoftext|>" bash -c "printf 'a\\nb\\n' >ab.txt && '$DTX' tokenize --tokenizer a.json --split line --out ab ab.txt &&
+    '$DTX' data inspect --tokenizer a.json --document 0 ab"
 expect 78 "what type" "$DTX" data inspect raw.npy
 expect 78 "merged.bin or .idx exists" "$DTX" data convert --out merged "$formats/tiny_u16"
 expect 78 "takes one file" "$DTX" data convert --out x "$formats/tiny_u16" "$formats/tiny_i32"

@@ -1,4 +1,5 @@
 /* test: label=unit timeout=120 */
+#include <math.h>
 #include <time.h>
 
 #include "data/bpe_train.h"
@@ -164,46 +165,101 @@ static void invalid_bytes_and_special_text(void **state)
     dtx_tokenizer_free(t);
 }
 
-static void repeat(char *text, int64_t n, const char *unit)
+/* Texts without a break, and a few that make a pattern or a normal form look far. */
+static const char *const units[] = {"a",
+                                    " ",
+                                    "\n",
+                                    "=",
+                                    "ab",
+                                    "\xe6\x97\xa5\xe6\x9c\xac",
+                                    "1",
+                                    " \n\t",
+                                    "'s",
+                                    "A",
+                                    "\xe6\x97\xa5Z",
+                                    "\xcc\x81\xcc\xa3" /* marks of two classes, in the wrong order */,
+                                    "<",
+                                    "<|im_start|"};
+enum { UNITS = sizeof units / sizeof *units, BASE64 = UNITS, SPACES_AND_WORD, INPUTS };
+
+static void make_input(char *text, int64_t n, int input)
 {
-    for (int64_t i = 0, k = 0; i < n; i++, k = unit[k + 1] ? k + 1 : 0)
-        text[i] = unit[k];
+    for (int64_t i = 0, k = 0; i < n; i++)
+        if (input == BASE64) {
+            text[i] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"[(
+                int)(dtx_rng_uniform(15, (uint64_t)i) * 64)];
+        } else if (input == SPACES_AND_WORD) {
+            text[i] = i + 1 < n ? ' ' : 'x';
+        } else {
+            text[i] = units[input][k];
+            k = units[input][k + 1] ? k + 1 : 0;
+        }
 }
 
-/* CASES 27: seconds of this process' own time, so that a busy machine does not matter. */
+/* Seconds of this process' own time, so that a busy machine does not matter. */
+static double encode_seconds(struct data_fixture *f, struct dtx_encoder *e, const char *text, int64_t n,
+                             struct dtx_ids *ids)
+{
+    int64_t invalid = 0;
+    ids->n = 0;
+    clock_t start = clock();
+    data_ok(f, dtx_encoder_run(&f->ctx, e, text, n, ids, &invalid));
+    return (double)(clock() - start) / CLOCKS_PER_SEC;
+}
+
+/* CASES 27: twice the text takes twice the time; four times would be quadratic. Whole characters: n is a multiple of
+ * all units' lengths. */
+static void check_growth(struct data_fixture *f, struct dtx_encoder *e, char *text, int64_t n, int input,
+                         struct dtx_ids *ids)
+{
+    double ratio = 0;
+    for (int attempt = 0; attempt < 6; attempt++) {
+        double once = 1e9, twice = 1e9;
+        for (int i = 0; i < 2; i++) {
+            make_input(text, n, input);
+            once = fmin(once, encode_seconds(f, e, text, n, ids));
+            make_input(text, 2 * n, input);
+            twice = fmin(twice, encode_seconds(f, e, text, 2 * n, ids));
+        }
+        ratio = twice / fmax(once, 2e-3);
+        if (ratio < 3)
+            return;
+    }
+    fail_msg("input %d: twice the text takes %.1f times as long", input, ratio);
+}
+
 static void no_input_is_quadratic(void **state)
 {
     struct data_fixture *f = *state;
-    static const char *const units[] = {"a", " ", "\n", "=", "ab", "\xe6\x97\xa5\xe6\x9c\xac", "1", " \n\t", "'s"};
-    const int64_t megabyte = 1000000;
-    struct dtx_tokenizer *t = load_gpt2(f);
-    struct dtx_encoder *e = encoder(f, t);
+    static const char *const files[] = {"gpt2_vocab.bpe", "cl100k_base.part.tiktoken", "o200k_base.part.tiktoken",
+                                        "qwen3.part.json"};
+    const int64_t n = 132 * 400; /* lengths 1, 2, 3, 4, 6, 11 */
+    char *text = malloc((size_t)n * 200);
     struct dtx_ids ids = {0};
-    char *text = malloc((size_t)megabyte * 10 + 1);
-    for (size_t k = 0; k < sizeof units / sizeof *units + 3; k++) {
-        int64_t n = megabyte / 6 * 6;
-        if (k < sizeof units / sizeof *units) {
-            repeat(text, n, units[k]);
-        } else if (k == sizeof units / sizeof *units) { /* base64 */
-            for (int64_t i = 0; i < n; i++)
-                text[i] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"[(
-                    int)(dtx_rng_uniform(15, (uint64_t)i) * 64)];
-        } else { /* ten megabytes of spaces, at the end and before a word */
-            n = 10 * megabyte;
-            repeat(text, n, " ");
-            if (k > sizeof units / sizeof *units + 1)
-                text[n - 1] = 'x';
+    for (size_t kind = 0; kind < sizeof files / sizeof *files; kind++) {
+        struct dtx_tokenizer *t;
+        char name[256];
+        snprintf(name, sizeof name, "tests/golden/tokenizer/%s", files[kind]);
+        data_ok(f, dtx_tokenizer_load(&f->ctx, data_source(name), &t));
+        struct dtx_encoder *e = encoder(f, t);
+        data_ok(f, dtx_encoder_special(&f->ctx, e, DTX_SPECIAL_TOKENS));
+        for (int input = 0; input < INPUTS; input++) {
+            check_growth(f, e, text, n, input, &ids);
         }
-        clock_t start = clock();
-        check_round_trip(f, e, t, text, n, &ids);
-        double seconds = (double)(clock() - start) / CLOCKS_PER_SEC;
-        if (seconds > 2.0 * (double)n / (double)megabyte)
-            fail_msg("input %zu took %.1f s", k, seconds);
+        /* A megabyte of each, ten of spaces: seconds, where a quadratic way takes hours. */
+        for (int input = 0; input < INPUTS && kind == 0; input++) {
+            make_input(text, 20 * n, input);
+            assert_true(encode_seconds(f, e, text, 20 * n, &ids) < 3);
+        }
+        if (kind < 2) {
+            make_input(text, 200 * n, SPACES_AND_WORD);
+            assert_true(encode_seconds(f, e, text, 200 * n, &ids) < 20);
+        }
+        dtx_encoder_free(e);
+        dtx_tokenizer_free(t);
     }
     free(text);
     dtx_ids_free(&ids);
-    dtx_encoder_free(e);
-    dtx_tokenizer_free(t);
 }
 
 /* Cutting where dtx_split_point says changes no id. */

@@ -99,6 +99,11 @@ static void tiktoken_merges_by_rank(void **state)
     t = load(f, named);
     check_ids(f, t, "1234", 2, (const int32_t[]){266, '4'});
     check_ids(f, t, "a\n\n ", 2, (const int32_t[]){'a', 270});
+    struct dtx_tokenizer *other;
+    snprintf(named, sizeof named, "cl100k:%s", data_path(f, "ranks"));
+    other = load(f, named);
+    assert_int_not_equal(dtx_tokenizer_hash(other), dtx_tokenizer_hash(t)); /* the same ranks, another pattern */
+    dtx_tokenizer_free(other);
     check_ids(f, t, "a\n\n b", 4, (const int32_t[]){'a', 268, ' ', 'b'});
     dtx_tokenizer_free(t);
 }
