@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -151,6 +152,26 @@ enum dtx_status dtx_disk_swap(struct dtx_ctx *ctx, const char *from, const char 
         return status;
     }
     return dtx_disk_rename(ctx, aside, from);
+}
+
+enum dtx_status dtx_disk_lock(struct dtx_ctx *ctx, const char *key, const char *path, int *out)
+{
+    char name[DTX_DISK_PATH], holder[128] = "";
+    DTX_TRY(ctx, dtx_disk_join(ctx, path, ".lock", name));
+    int fd = open(name, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    if (fd < 0)
+        return dtx_fail(ctx, dtx_status_of_path(errno), "%s: cannot make %s: %s", key, name, strerror(errno));
+    if (flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+        ssize_t n = pread(fd, holder, sizeof holder - 1, 0);
+        close(fd);
+        return dtx_fail(ctx, DTX_E_CONFIG, "%s: another dtx is at work in %s%s%s", key, path, n > 0 ? ": " : "",
+                        holder);
+    }
+    int length = snprintf(holder, sizeof holder, "%s, process %ld", ctx->host, (long)getpid());
+    if (ftruncate(fd, 0) != 0 || pwrite(fd, holder, (size_t)length, 0) != length)
+        dtx_log(ctx, DTX_LOG_WARN, "%s: cannot write: %s", name, strerror(errno));
+    *out = fd;
+    return DTX_OK;
 }
 
 enum dtx_status dtx_disk_sync(struct dtx_ctx *ctx, const char *path)

@@ -27,6 +27,9 @@ enum dtx_status dtx_disk_rename(struct dtx_ctx *ctx, const char *from, const cha
 /* The same when `to` is a folder that exists: afterwards `from` holds what `to` held. Atomic where the file system can;
  * else by way of the name `aside`. */
 enum dtx_status dtx_disk_swap(struct dtx_ctx *ctx, const char *from, const char *to, const char *aside);
+/* Takes the folder for this process: a lock on .lock in it, which goes with the process, however it ends; *fd: closed,
+ * it is given back. DTX_E_CONFIG, led by `key`: another has it. File systems without locks are used without one. */
+enum dtx_status dtx_disk_lock(struct dtx_ctx *ctx, const char *key, const char *path, int *fd);
 /* fsync of a file or of a folder's entries. */
 enum dtx_status dtx_disk_sync(struct dtx_ctx *ctx, const char *path);
 /* fsync of the folder in which the path's last name stands. */

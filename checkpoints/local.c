@@ -295,11 +295,12 @@ enum dtx_status dtx_ckpt_local_save(struct dtx_ctx *ctx, struct dtx_comm *comm, 
     saved->bytes = t->bytes;
     saved->seconds = dtx_clock_now() - start;
     struct old old = {l->folder, {meta->step, l->saved}};
-    struct dtx_ctx quiet;
-    dtx_ctx_init_child(&quiet, ctx);
-    if (leads_node(&l->nodes) && dtx_ckpt_each_entry(&quiet, l->folder, remove_old, &old) != DTX_OK)
-        snprintf(saved->warning, sizeof saved->warning, "%.500s", quiet.error.text);
     l->saved = meta->step;
+    bool removes = leads_node(&l->nodes);
+    if (dtx_comm_agree(comm, removes ? dtx_ckpt_each_entry(ctx, l->folder, remove_old, &old) : DTX_OK) != DTX_OK) {
+        snprintf(saved->warning, sizeof saved->warning, "%.500s", ctx->error.text);
+        dtx_error_clear(ctx);
+    }
 done:
     dtx_mem_free(t->guests);
     dtx_mem_free(t->buffer);

@@ -37,8 +37,8 @@ enum dtx_status dtx_ckpt_local_save(struct dtx_ctx *ctx, struct dtx_comm *comm, 
                                     struct dtx_ckpt_saved *saved);
 
 /* The newest complete checkpoint that is newer than place `sequence` of the durable tier (−1: than nothing); every byte
- * is verified. *found false: none; newer ones that are not complete are told of. `folder` is this node's: for
- * dtx_ckpt_index_load. Free the index. Collective over world. */
+ * is verified. *found false: none; newer ones that are not complete, and disks that fail, are told of and no failure.
+ * `folder` is this node's: for dtx_ckpt_index_load. Free the index. Collective over world. */
 enum dtx_status dtx_ckpt_local_find(struct dtx_ctx *ctx, struct dtx_comm *world,
                                     const struct dtx_ckpt_local_options *options, int64_t sequence, bool *found,
                                     struct dtx_ckpt_index *index, char *folder, size_t folder_bytes);

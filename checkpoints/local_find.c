@@ -348,6 +348,12 @@ enum dtx_status dtx_ckpt_local_find(struct dtx_ctx *ctx, struct dtx_comm *world,
         *found = true;
     }
 done:
+    if ((status == DTX_E_IO || status == DTX_E_FORMAT) && !DTX_MUTANT(local_unreadable_ends)) {
+        if (world->rank == 0)
+            dtx_log(ctx, DTX_LOG_WARN, "the local checkpoints are passed over: %s", ctx->error.text);
+        dtx_error_clear(ctx);
+        status = DTX_OK;
+    }
     dtx_local_nodes_free(&s->nodes);
     dtx_mem_free(s->mine);
     dtx_mem_free(s->records);

@@ -2,6 +2,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "checkpoints/convert.h"
 #include "checkpoints/disk.h"
@@ -31,19 +32,27 @@ static enum dtx_status check_target(struct dtx_ctx *ctx, const char *out, bool f
     return DTX_OK;
 }
 
-/* `meta` has step, tokens and origin. */
+/* `meta` has step, tokens and origin. No run saves into the folder meanwhile: each would tidy what the other writes. */
 static enum dtx_status save(struct dtx_ctx *ctx, const struct dtx_ckpt_weights *weights, struct dtx_ckpt_meta *meta,
                             struct dtx_meter *meter, const char *out)
 {
     struct dtx_comm *self;
+    int lock = -1;
     meta->best_heldout = meta->heldout = NAN;
     meta->mesh[0] = meta->mesh[1] = meta->mesh[2] = meta->mesh[3] = 1;
     snprintf(meta->isa, sizeof meta->isa, "none");
     snprintf(meta->program, sizeof meta->program, "dtx %s", DTX_VERSION);
-    DTX_TRY(ctx, dtx_comm_self(ctx, &self));
-    enum dtx_status status = dtx_ckpt_save(ctx, self, out, weights->items, weights->n, meta, NULL);
+    DTX_TRY(ctx, dtx_disk_make_folders(ctx, out));
+    if (!DTX_MUTANT(import_takes_no_lock))
+        DTX_TRY(ctx, dtx_disk_lock(ctx, "--out", out, &lock));
+    enum dtx_status status = dtx_comm_self(ctx, &self);
+    if (status == DTX_OK) {
+        status = dtx_ckpt_save(ctx, self, out, weights->items, weights->n, meta, NULL);
+        self->table->free(self);
+    }
     dtx_meter_clear(meter);
-    self->table->free(self);
+    if (lock >= 0)
+        close(lock);
     return status;
 }
 

@@ -41,27 +41,6 @@ static enum dtx_status make_folder(struct dtx_ctx *ctx, const char *key, const c
     return DTX_OK;
 }
 
-/* The lock goes with the process, however it ends. File systems without locks are used without one. */
-static enum dtx_status lock_folder(struct dtx_ctx *ctx, const char *key, const char *path, int *out)
-{
-    char name[PATH_MAX], holder[128] = "";
-    snprintf(name, sizeof name, "%s/.lock", path);
-    int fd = open(name, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-    if (fd < 0)
-        return dtx_fail(ctx, dtx_status_of_path(errno), "%s: cannot make %s: %s", key, name, strerror(errno));
-    if (flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
-        ssize_t n = pread(fd, holder, sizeof holder - 1, 0);
-        close(fd);
-        return dtx_fail(ctx, DTX_E_CONFIG, "%s: another dtx is at work in %s%s%s", key, path, n > 0 ? ": " : "",
-                        holder);
-    }
-    int length = snprintf(holder, sizeof holder, "%s, process %ld", ctx->host, (long)getpid());
-    if (ftruncate(fd, 0) != 0 || pwrite(fd, holder, (size_t)length, 0) != length)
-        dtx_log(ctx, DTX_LOG_WARN, "%s: cannot write: %s", name, strerror(errno));
-    *out = fd;
-    return DTX_OK;
-}
-
 static bool holds_checkpoints(const char *path)
 {
     bool found = false;
@@ -117,9 +96,9 @@ enum dtx_status dtx_run_folder_open(struct dtx_ctx *ctx, const char *run_dir, co
     DTX_TRY(ctx, make_folder(ctx, "checkpoint.dir", checkpoint_dir));
     enum dtx_status status = check_owner(ctx, run_dir, checkpoint_dir, resumed_from);
     if (status == DTX_OK)
-        status = lock_folder(ctx, "run.dir", run_dir, &folder.locks[0]);
+        status = dtx_disk_lock(ctx, "run.dir", run_dir, &folder.locks[0]);
     if (status == DTX_OK)
-        status = lock_folder(ctx, "checkpoint.dir", checkpoint_dir, &folder.locks[1]);
+        status = dtx_disk_lock(ctx, "checkpoint.dir", checkpoint_dir, &folder.locks[1]);
     snprintf(path, sizeof path, "%s/config.yaml", run_dir);
     if (status == DTX_OK) {
         FILE *file = fopen(path, "w");

@@ -71,6 +71,10 @@ static void release(struct dtx_saver *s)
 static enum dtx_status open_local(struct dtx_saver *s)
 {
     s->local_every = dtx_opt_int(s->session->opt, "checkpoint.local_every");
+    if (s->local_every > 0 && !s->session->local_dir[0] && root(s))
+        dtx_log(s->ctx, DTX_LOG_WARN,
+                "checkpoint.local_every %lld: nothing is saved on the nodes' disks without checkpoint.local_dir",
+                (long long)s->local_every);
     if (s->local_every == 0 || !s->session->local_dir[0])
         return DTX_OK;
     struct dtx_ckpt_local_options options = dtx_session_local(s->session);

@@ -15,7 +15,7 @@ struct dtx_saver;
 enum dtx_status dtx_saver_open(struct dtx_session *session, struct dtx_progress *progress, struct dtx_saver **out);
 /* Waits for what is under way, without a word. Collective over the world. Accepts NULL. */
 void dtx_saver_close(struct dtx_saver *saver);
-/* For a rank that failed: dtx_ckpt_staging_halt. True: nothing of it is left. Not collective. Accepts NULL. */
+/* For a rank that failed: dtx_ckpt_staging_halt. True: its thread is no more. Not collective. Accepts NULL. */
 bool dtx_saver_halt(struct dtx_saver *saver);
 
 /* Is a checkpoint to be made after this step, of the loop's own accord? */

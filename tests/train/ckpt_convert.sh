@@ -134,6 +134,12 @@ grep -q 'elements differ' out && complain "the mean of one with itself is anothe
 ckpt 78 average --out mean2 diff-tied/checkpoints diff-gqa/checkpoints
 says 'model.kv_heads'
 says 'model.tied'
+# A folder into which a run saves just now is left alone.
+exec {lock}>>diff-gqa/checkpoints/.lock
+flock "$lock"
+ckpt 78 average --force --out diff-gqa/checkpoints diff-tied/checkpoints diff-tied/checkpoints
+says 'another dtx is at work in diff-gqa/checkpoints'
+exec {lock}>&-
 
 # --init: a new run from weights alone. With a learning rate of 0 its held-out loss is the checkpoint's, on any mesh.
 "$DTX" eval --resume diff-gqa/checkpoints --samples 8 >direct 2>log

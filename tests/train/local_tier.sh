@@ -81,6 +81,12 @@ cp -r kept/step-00000008 run/checkpoints/
 resume "a b c" 8 "durable is newer"
 same "durable is newer"
 rm -r run/checkpoints/step-00000008
+# Nor one beside a durable one of a newer dtx.
+mkdir run/checkpoints/step-00000009
+echo 'dtx checkpoint 2' >run/checkpoints/step-00000009/COMPLETE
+nodes "a b c" "${options[@]}" --run.dir run --resume latest --checkpoint.every 4 && complain "newer dtx: $(cat log)"
+grep -q 'has format 2, written by a newer dtx' log || complain "newer dtx: $(cat log)"
+rm -r run/checkpoints/step-00000009
 
 # One node's disk gets full in the middle of a save: those of then and later warn and leave nothing, the run goes on.
 rm -r disks
@@ -92,6 +98,13 @@ grep -q 'local checkpoint of step 8 was not saved: .*No space left' log || compl
 [ "$(cd disks/dtx-* && find . -type f | sort | xargs)" = "./a/step-00000002/rank-00000 ./a/step-00000002/rank-00001 \
 ./a/step-00000004/rank-00000 ./a/step-00000004/rank-00001 ./b/step-00000002/rank-00000 ./b/step-00000002/rank-00001 \
 ./b/step-00000004/rank-00000 ./b/step-00000004/rank-00001" ] || complain "full: the disks hold $(find disks -type f)"
+
+# What cannot be removed on another node than rank 0's is told.
+mkdir "$(echo disks/dtx-*/b/step-00000002)/more"
+nodes "a b" "${options[@]}" --run.dir full --checkpoint.every 0 --resume latest --train.steps 14
+grep -q 'warning: old local checkpoints stay: rank 1 .*step-00000002/more' log || complain "stays: $(cat log)"
+train 1 alone --train.steps 4 --checkpoint.local_every 1
+grep -q 'warning: checkpoint.local_every 1: nothing is saved .* without checkpoint.local_dir' log || complain "no folder: $(cat log)"
 
 # Killed while it writes all the time.
 nodes "a b c" "${options[@]}" --run.dir killed --checkpoint.every 0 --checkpoint.local_every 1 --train.steps 1000000 \
