@@ -8,6 +8,7 @@
 #include "checkpoints/index.h"
 #include "checkpoints/shard_file.h"
 #include "kernels/base/hash.h"
+#include "kernels/base/mem.h"
 #include "tests/disk/states.h"
 #include "tests/harness/ckpt_state.h"
 
@@ -77,6 +78,9 @@ enum dtx_status many_shards(struct dtx_ctx *ctx, const char *folder, int shards)
     manifest->files[0].hash = dtx_hash(data, (size_t)manifest->files[0].bytes, 0);
     manifest->n_files = 1 + shards;
     manifest->sequence = manifest->step = 1;
+    dtx_mem_free(data);
     free(entries);
-    return dtx_ckpt_manifest_write(ctx, folder, manifest);
+    enum dtx_status status = dtx_ckpt_manifest_write(ctx, folder, manifest);
+    free(manifest);
+    return status;
 }

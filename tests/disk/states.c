@@ -32,6 +32,7 @@ int64_t numbered_load(struct dtx_comm *world, const char *dir, const char *what)
         dtx_ckpt_load_meta(world->ctx, world, path, &meta) != DTX_OK)
         return -1;
     dtx_mem_free(meta.config);
+    dtx_mem_free(meta.ledger);
     ckpt_state_add(&state, mesh, world->rank, (uint64_t)meta.samples);
     ckpt_state_clear(&state);
     int all = state.n;

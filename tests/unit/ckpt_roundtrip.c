@@ -84,7 +84,7 @@ static void test_meta(void **unused)
     (void)unused;
     struct dtx_ctx ctx;
     struct dtx_comm *self;
-    char dir[256], path[4096], *config = malloc(200001);
+    char dir[256], path[4096], *config = malloc(200001), ledger[] = "a ledger\nof two lines\n";
     start(&ctx, &self, dir);
     struct ckpt_state state = {0};
     ckpt_state_add(&state, meshes[0], 0, 1);
@@ -92,6 +92,7 @@ static void test_meta(void **unused)
     memset(config, 'x', 200000); /* longer than an attribute may be */
     config[200000] = '\0';
     meta.config = config;
+    meta.ledger = ledger;
     assert_int_equal(dtx_ckpt_save(&ctx, self, dir, state.items, state.n, &meta, NULL), DTX_OK);
     assert_int_equal(ckpt_find_whole(&ctx, self, dir, "latest", path, sizeof path), DTX_OK);
     assert_int_equal(dtx_ckpt_load_meta(&ctx, self, path, &got), DTX_OK);
@@ -104,15 +105,19 @@ static void test_meta(void **unused)
     assert_string_equal(got.program, meta.program);
     assert_true(got.best_heldout == 3.25);
     assert_string_equal(got.config, config);
+    assert_string_equal(got.ledger, ledger);
     dtx_mem_free(got.config);
+    dtx_mem_free(got.ledger);
     meta.best_heldout = NAN;
-    meta.config = NULL;
+    meta.config = meta.ledger = NULL;
     assert_int_equal(dtx_ckpt_save(&ctx, self, dir, state.items, state.n, &meta, NULL),
                      DTX_OK); /* the same step again */
     assert_int_equal(dtx_ckpt_load_meta(&ctx, self, path, &got), DTX_OK);
     assert_true(isnan(got.best_heldout));
     assert_string_equal(got.config, "");
+    assert_string_equal(got.ledger, "");
     dtx_mem_free(got.config);
+    dtx_mem_free(got.ledger);
     ckpt_state_free(&state);
     free(config);
     dtx_comm_free(self);
@@ -246,6 +251,7 @@ static void test_golden(void **unused)
     assert_true(meta.step == 1000 && meta.tokens == 1000003000 && meta.seed == 0xfedcba9876543210u);
     assert_string_equal(meta.config, "model.width: 6\nparallel.tp: 2\n");
     dtx_mem_free(meta.config);
+    dtx_mem_free(meta.ledger);
     load_mesh(&ctx, self, path, meshes[10], 7);
     dtx_comm_free(self);
 }
