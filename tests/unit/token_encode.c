@@ -251,7 +251,7 @@ static void no_input_is_quadratic(void **state)
             make_input(text, 20 * n, input);
             assert_true(encode_seconds(f, e, text, 20 * n, &ids) < 3);
         }
-        if (kind < 2) {
+        if (kind == 0) {
             make_input(text, 200 * n, SPACES_AND_WORD);
             assert_true(encode_seconds(f, e, text, 200 * n, &ids) < 20);
         }
