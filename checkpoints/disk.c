@@ -255,6 +255,11 @@ void dtx_disk_read_ahead(int fd)
     (void)posix_fadvise(fd, 0, 0, POSIX_FADV_SEQUENTIAL);
 }
 
+void dtx_disk_expect(int fd, int64_t offset, int64_t bytes)
+{
+    (void)posix_fadvise(fd, offset, bytes, POSIX_FADV_WILLNEED);
+}
+
 void dtx_disk_flush_early(int fd, int64_t offset, int64_t bytes)
 {
     (void)sync_file_range(fd, offset, bytes, SYNC_FILE_RANGE_WRITE);

@@ -410,6 +410,9 @@ static enum dtx_status run_round(struct load *l, int64_t from, int64_t to, enum 
     for (int64_t t = from; t < to; t++)
         if (l->tasks[t].reader == l->rank)
             own = l->tasks[t].entry;
+    for (int64_t t = to; t < l->n_tasks && l->tasks[t].round == l->tasks[from].round + 1 && own >= 0; t++)
+        if (l->tasks[t].reader == l->rank)
+            dtx_ckpt_reader_expect(&l->reader, &l->index->entries[l->tasks[t].entry]);
     if (own >= 0)
         DTX_TRY(l->ctx, give(l, own, fault));
     for (int64_t t = from; t < to; t++) {

@@ -12,7 +12,8 @@
 #include "kernels/base/mem.h"
 #include "kernels/base/mutant.h"
 
-enum { READ_BYTES = 1 << 20 }; /* of one call: what is hashed is still in the cache */
+enum { READ_BYTES = 1 << 20 };   /* of one call: what is hashed is still in the cache */
+enum { AHEAD_BYTES = 16 << 20 }; /* asked of the disk before they are read: it works while this thread hashes */
 
 void dtx_ckpt_box_name(const struct dtx_ckpt_entry *entries, int64_t i, char out[DTX_CKPT_NAME + 24])
 {
@@ -136,8 +137,11 @@ enum dtx_status dtx_ckpt_box_read(struct dtx_ctx *ctx, int fd, const char *path,
     struct dtx_hasher *hasher = dtx_hasher_begin(0);
     if (!hasher)
         return dtx_fail(ctx, DTX_E_MEMORY, "out of memory hashing %s", path);
+    dtx_disk_expect(fd, entry->offset, dtx_min64(AHEAD_BYTES, entry->bytes));
     for (int64_t at = 0; at < entry->bytes && status == DTX_OK; at += piece) {
-        int64_t n = dtx_min64(piece, entry->bytes - at);
+        int64_t n = dtx_min64(piece, entry->bytes - at), ahead = dtx_min64(piece, entry->bytes - at - AHEAD_BYTES);
+        if (ahead > 0)
+            dtx_disk_expect(fd, entry->offset + at + AHEAD_BYTES, ahead);
         char *to = sink ? data : (char *)data + at;
         status = dtx_disk_read_at(ctx, fd, path, to, n, entry->offset + at);
         if (status == DTX_OK)
@@ -162,6 +166,12 @@ void dtx_ckpt_reader_close(struct dtx_ckpt_reader *reader)
     if (reader->fd >= 0)
         close(reader->fd);
     reader->fd = reader->shard = -1;
+}
+
+void dtx_ckpt_reader_expect(const struct dtx_ckpt_reader *reader, const struct dtx_ckpt_entry *entry)
+{
+    if (reader->shard == entry->shard)
+        dtx_disk_expect(reader->fd, entry->offset, dtx_min64(AHEAD_BYTES, entry->bytes));
 }
 
 enum dtx_status dtx_ckpt_reader_box(struct dtx_ctx *ctx, struct dtx_ckpt_reader *reader,

@@ -46,6 +46,8 @@ void dtx_ckpt_reader_open(struct dtx_ckpt_reader *reader, const char *folder);
 /* sink: NULL or where the pieces go. */
 enum dtx_status dtx_ckpt_reader_box(struct dtx_ctx *ctx, struct dtx_ckpt_reader *reader,
                                     const struct dtx_ckpt_entry *entry, void *data, const struct dtx_ckpt_sink *sink);
+/* The box that will be read next: the disk may begin with it. */
+void dtx_ckpt_reader_expect(const struct dtx_ckpt_reader *reader, const struct dtx_ckpt_entry *entry);
 void dtx_ckpt_reader_close(struct dtx_ckpt_reader *reader);
 
 #endif
