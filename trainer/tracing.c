@@ -26,7 +26,7 @@ enum dtx_status dtx_tracing_open(struct dtx_session *s, struct dtx_tracing *out)
                                 .path = dtx_opt_text(s->opt, "trace.path"),
                                 .skip = dtx_opt_int(s->opt, "trace.skip"),
                                 .steps = dtx_opt_int(s->opt, "trace.steps")};
-    if (!*out->path)
+    if (!*out->path || s->next_stage) /* the file is that of the first stage of this call */
         return DTX_OK;
     enum dtx_status status = dtx_trace_create(s->ctx, SPANS, &out->trace);
     if (status == DTX_OK && s->world->rank == 0) { /* a path that cannot be written is told before the steps */
