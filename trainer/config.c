@@ -343,7 +343,7 @@ static void read_split(struct dtx_opt *opt, struct dtx_engine_config *c)
                       "1 chunk",
                       schedule->name, chunks, fits);
     }
-    if (schedule && schedule->kept && c->mesh[DTX_AXIS_DP] > 1 && c->zero == 2) {
+    if (schedule && schedule->kept && c->mesh[DTX_AXIS_DP] * c->mesh[DTX_AXIS_CP] > 1 && c->zero == 2) {
         fitting_schedules(chunks, true, fits, sizeof fits);
         dtx_opt_fault(opt,
                       "parallel.zero 2 sums gradients right after a layer's backward pass, which schedule %s makes in "

@@ -111,6 +111,8 @@ static void faults(void **state)
         {{"parallel.pp", "9"}, "what fits: 1 to 8"},
         {{"parallel.pp", "2", "parallel.dp", "2", "parallel.zero", "2", "parallel.schedule", "zb_h1"},
          "which schedule zb_h1 makes in two parts; what fits: schedule 1f1b, gpipe, interleaved, or parallel.zero 1"},
+        {{"parallel.cp", "2", "parallel.zero", "2", "parallel.schedule", "zb_h1"},
+         "which schedule zb_h1 makes in two parts; what fits: schedule 1f1b, gpipe, interleaved, or parallel.zero 1"},
         {{"parallel.pp", "2", "parallel.zero", "2", "parallel.schedule", "zb_h1"}, NULL},
         {{"parallel.pp", "2", "parallel.chunks", "2", "parallel.schedule", "interleaved", "train.batch", "7"},
          "takes micro-batches in multiples of the 2 stages, not 7; what fits: train.batch 6 or 8"},
