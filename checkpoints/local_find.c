@@ -117,38 +117,12 @@ static int newest_first(const void *a, const void *b)
 /* Every node's records on every rank. */
 static enum dtx_status gather_records(struct search *s)
 {
-    struct dtx_ctx *ctx = s->ctx;
-    int size = s->world->size;
-    int64_t most = 0;
-    void *counts = NULL, *padded = NULL, *all = NULL;
-    enum dtx_status status = dtx_mem_alloc(ctx, size, sizeof(int64_t), &counts);
-    DTX_TRY_GOTO(ctx, status, dtx_comm_agree(s->world, status), done);
-    DTX_TRY_GOTO(ctx, status, dtx_comm_gather_bytes(s->world, &s->n_mine, sizeof s->n_mine, counts), done);
-    for (int r = 0; r < size; r++)
-        most = dtx_max64(most, ((int64_t *)counts)[r]);
-    status = dtx_mem_alloc(ctx, most, sizeof(struct record), &padded);
-    if (status == DTX_OK)
-        status = dtx_mem_alloc(ctx, most * size, sizeof(struct record), &all);
-    DTX_TRY_GOTO(ctx, status, dtx_comm_agree(s->world, status), done);
-    if (s->n_mine)
-        memcpy(padded, s->mine, (size_t)s->n_mine * sizeof *s->mine);
-    DTX_TRY_GOTO(ctx, status, dtx_comm_gather_bytes(s->world, padded, most * (int64_t)sizeof(struct record), all),
-                 done);
+    void *all;
+    DTX_TRY(s->ctx, dtx_comm_gather_lists(s->world, s->mine, s->n_mine, sizeof *s->mine, &all, &s->n));
     s->records = all;
-    for (int r = 0; r < size; r++) {
-        int64_t count = ((int64_t *)counts)[r];
-        if (count)
-            memmove(s->records + s->n, (struct record *)all + r * most, (size_t)count * sizeof *s->records);
-        s->n += count;
-    }
-    all = NULL;
     if (s->n)
         qsort(s->records, (size_t)s->n, sizeof *s->records, newest_first);
-done:
-    dtx_mem_free(counts);
-    dtx_mem_free(padded);
-    dtx_mem_free(all);
-    return status;
+    return DTX_OK;
 }
 
 /* Are all ranks' files among records [from, to)? Lists those that are not. */

@@ -171,36 +171,17 @@ static void fill_entry(const struct save *s, int64_t i, struct dtx_ckpt_entry *e
 /* Every rank's entries on every rank, sorted. */
 static enum dtx_status gather_table(struct save *s)
 {
-    struct dtx_ctx *ctx = s->ctx;
-    int world_size = s->world->size;
-    int64_t most = 0;
-    void *counts = NULL, *mine = NULL, *all = NULL;
-    enum dtx_status status = dtx_mem_alloc(ctx, world_size, sizeof(int64_t), &counts);
-    DTX_TRY_GOTO(ctx, status, dtx_comm_agree(s->world, status), done);
-    DTX_TRY_GOTO(ctx, status, dtx_comm_gather_bytes(s->world, &s->n_parts, sizeof s->n_parts, counts), done);
-    for (int r = 0; r < world_size; r++)
-        most = dtx_max64(most, ((int64_t *)counts)[r]);
-    status = dtx_mem_alloc(ctx, most, sizeof(struct dtx_ckpt_entry), &mine);
-    if (status == DTX_OK)
-        status = dtx_mem_alloc(ctx, most * world_size, sizeof(struct dtx_ckpt_entry), &all);
-    for (int64_t i = 0; status == DTX_OK && i < s->n_parts; i++)
+    void *mine, *all;
+    enum dtx_status status = dtx_mem_alloc(s->ctx, s->n_parts, sizeof(struct dtx_ckpt_entry), &mine);
+    DTX_TRY(s->ctx, dtx_comm_agree(s->world, status));
+    for (int64_t i = 0; i < s->n_parts; i++)
         fill_entry(s, i, (struct dtx_ckpt_entry *)mine + i);
-    DTX_TRY_GOTO(ctx, status, dtx_comm_agree(s->world, status), done);
-    DTX_TRY_GOTO(ctx, status, dtx_comm_gather_bytes(s->world, mine, most * (int64_t)sizeof(struct dtx_ckpt_entry), all),
-                 done);
-    s->entries = all;
-    for (int r = 0; r < world_size; r++) {
-        int64_t count = ((int64_t *)counts)[r];
-        memmove(s->entries + s->n, (struct dtx_ckpt_entry *)all + r * most, (size_t)count * sizeof *s->entries);
-        s->n += count;
-    }
-    all = NULL;
-    dtx_ckpt_sort(s->entries, s->n);
-done:
-    dtx_mem_free(counts);
+    status = dtx_comm_gather_lists(s->world, mine, s->n_parts, sizeof(struct dtx_ckpt_entry), &all, &s->n);
     dtx_mem_free(mine);
-    dtx_mem_free(all);
-    return status;
+    DTX_TRY(s->ctx, status);
+    s->entries = all;
+    dtx_ckpt_sort(s->entries, s->n);
+    return DTX_OK;
 }
 
 static int compare_tasks(const void *a, const void *b)

@@ -215,6 +215,41 @@ enum dtx_status dtx_comm_gather_bytes(struct dtx_comm *comm, const void *data, i
     return dtx_comm_all_gather(comm, NULL, &in, &out);
 }
 
+/* Each list with as much room as the longest needs, then moved together. */
+enum dtx_status dtx_comm_gather_lists(struct dtx_comm *comm, const void *mine, int64_t n, size_t element_bytes,
+                                      void **all, int64_t *total)
+{
+    struct dtx_ctx *ctx = comm->ctx;
+    int64_t most = 0, filled = 0, bytes = (int64_t)element_bytes;
+    void *counts = NULL, *padded = NULL, *lists = NULL;
+    enum dtx_status status = dtx_mem_alloc(ctx, comm->size, sizeof(int64_t), &counts);
+    DTX_TRY_GOTO(ctx, status, dtx_comm_agree(comm, status), done);
+    DTX_TRY_GOTO(ctx, status, dtx_comm_gather_bytes(comm, &n, sizeof n, counts), done);
+    for (int r = 0; r < comm->size; r++)
+        most = dtx_max64(most, ((int64_t *)counts)[r]);
+    status = dtx_mem_alloc(ctx, most, element_bytes, &padded);
+    if (status == DTX_OK)
+        status = dtx_mem_alloc(ctx, most * comm->size, element_bytes, &lists);
+    DTX_TRY_GOTO(ctx, status, dtx_comm_agree(comm, status), done);
+    if (n)
+        memcpy(padded, mine, (size_t)n * element_bytes);
+    DTX_TRY_GOTO(ctx, status, dtx_comm_gather_bytes(comm, padded, most * bytes, lists), done);
+    for (int r = 0; r < comm->size; r++) {
+        int64_t count = ((int64_t *)counts)[r];
+        if (count)
+            memmove((char *)lists + filled * bytes, (char *)lists + r * most * bytes, (size_t)(count * bytes));
+        filled += count;
+    }
+    *all = lists;
+    *total = filled;
+    lists = NULL;
+done:
+    dtx_mem_free(counts);
+    dtx_mem_free(padded);
+    dtx_mem_free(lists);
+    return status;
+}
+
 enum dtx_status dtx_comm_broadcast_text(struct dtx_comm *comm, char **text, int root)
 {
     int64_t bytes = comm->rank == root ? (int64_t)strlen(*text) + 1 : 0;

@@ -127,6 +127,10 @@ void dtx_comm_abort(struct dtx_comm *comm, int exit_code);
 enum dtx_status dtx_comm_broadcast_bytes(struct dtx_comm *comm, void *data, int64_t bytes, int root);
 enum dtx_status dtx_comm_gather_bytes(struct dtx_comm *comm, const void *data, int64_t bytes,
                                       void *all /* every rank */);
+/* Lists of as many elements as each rank has, one behind the other in the order of ranks, on every rank: *all (free
+ * with dtx_mem_free), *total elements. A rank that has no memory for it fails on all. */
+enum dtx_status dtx_comm_gather_lists(struct dtx_comm *comm, const void *mine, int64_t n, size_t element_bytes,
+                                      void **all, int64_t *total);
 /* A text of any length from root; out is allocated on the other ranks (free with dtx_mem_free). */
 enum dtx_status dtx_comm_broadcast_text(struct dtx_comm *comm, char **text, int root);
 /* All ranks learn whether one failed. With `status` DTX_OK everywhere: DTX_OK. Else every rank returns the same status:
@@ -158,6 +162,7 @@ static inline struct dtx_comm *dtx_comm_at(struct dtx_comm *comm, const char *fi
 #define dtx_comm_split(comm, ...)              dtx_comm_split(DTX_COMM_HERE(comm), __VA_ARGS__)
 #define dtx_comm_broadcast_bytes(comm, ...)    dtx_comm_broadcast_bytes(DTX_COMM_HERE(comm), __VA_ARGS__)
 #define dtx_comm_gather_bytes(comm, ...)       dtx_comm_gather_bytes(DTX_COMM_HERE(comm), __VA_ARGS__)
+#define dtx_comm_gather_lists(comm, ...)       dtx_comm_gather_lists(DTX_COMM_HERE(comm), __VA_ARGS__)
 #define dtx_comm_broadcast_text(comm, ...)     dtx_comm_broadcast_text(DTX_COMM_HERE(comm), __VA_ARGS__)
 #define dtx_comm_agree(comm, ...)              dtx_comm_agree(DTX_COMM_HERE(comm), __VA_ARGS__)
 #endif
