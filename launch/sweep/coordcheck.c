@@ -86,7 +86,7 @@ static void read_rules(struct check *c)
         while (rule <= DTX_TRANSFER_COMPLETEP && strcmp(word, dtx_coord_rule_name(rule)) != 0)
             rule++;
         if (rule > DTX_TRANSFER_COMPLETEP || c->n_rules == RULES) {
-            dtx_opt_fault(c->opt, "rule: '%s' is not a list of none, mup, completep", copy);
+            dtx_opt_fault(c->opt, "rule: '%s' is none of none, mup, completep, or one too many", word);
             return;
         }
         c->rules[c->n_rules++] = rule;
