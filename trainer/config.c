@@ -43,6 +43,14 @@ const struct dtx_opt_row dtx_train_options[] = {
     {"model.subnorm", DTX_OPT_CHOICE, "affine", "affine|plain|none", FIXED, "norm over each differential head"},
     {"model.lambda_init", DTX_OPT_TEXT, "depth", NULL, FIXED,
      "λ_init: 'depth' (0.8 - 0.6 exp(-0.3 layer)) or a number"},
+    {"model.transfer", DTX_OPT_CHOICE, "none", DTX_TRANSFER_CHOICES, FIXED,
+     "scale lr, decay, eps, initial values, branches, logits by the shape: mup by width, completep by depth too"},
+    {"model.base_width", DTX_OPT_INT, "0", "0..1000000", FIXED, "transfer: width of the model that lr.peak is for"},
+    {"model.base_layers", DTX_OPT_INT, "0", "0..10000", FIXED, "transfer completep: layers of that model"},
+    {"model.base_head_dim", DTX_OPT_INT, "0", "0..1024", FIXED,
+     "transfer: its head_dim, when wider models get wider heads (scores × 1/d); 0: they get more heads"},
+    {"model.embed_mult", DTX_OPT_REAL, "1", "1e-6..1e6", FIXED, "factor of the embedding's output"},
+    {"model.output_mult", DTX_OPT_REAL, "1", "1e-6..1e6", FIXED, "factor of the logits, beside transfer's"},
     {"train.length", DTX_OPT_INT, "256", "1..16777216", FREE, "tokens in a sequence"},
     {"train.batch", DTX_OPT_INT, "16", "1..1000000000", FREE, "sequences in a step, over all data ranks"},
     {"train.micro_batch", DTX_OPT_INT, "0", "0..1000000", FREE,
@@ -494,6 +502,7 @@ void dtx_engine_config_read(struct dtx_opt *opt, int world_size, struct dtx_engi
     read_model(opt, &out->model);
     check_model(opt, &out->model);
     store_resolved(opt, &out->model);
+    out->model.transfer = dtx_transfer_read(opt, out->model.width, out->model.layers, out->model.head_dim);
     read_mesh(opt, world_size, out);
     read_split(opt, out);
     read_batch(opt, out);

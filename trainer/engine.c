@@ -444,6 +444,20 @@ enum dtx_status dtx_engine_logits(struct dtx_engine *e, const int32_t *tokens, i
     return status;
 }
 
+enum dtx_status dtx_engine_activation(struct dtx_engine *e, int layer, const char *name, double *out, int64_t room,
+                                      int64_t *n)
+{
+    struct dtx_tensor t = dtx_model_activation(e->model, layer, name);
+    int64_t count = dtx_tensor_count(&t);
+    if (!t.data || t.dtype != e->env.master || count > room)
+        return dtx_fail(e->ctx, DTX_E_RANGE, "layer %d has no %s of %lld numbers in %s", layer, name, (long long)room,
+                        dtx_dtype_name(e->env.master));
+    DTX_TRY(e->ctx, dtx_tensor_get(e->queue, &t, out));
+    widen(e->env.master, out, count);
+    *n = count;
+    return DTX_OK;
+}
+
 enum dtx_status dtx_engine_finite(struct dtx_engine *e, bool *finite)
 {
     int64_t bad = 0;

@@ -52,6 +52,10 @@ enum dtx_status dtx_engine_evaluate(struct dtx_engine *engine, const struct dtx_
  * last token's logits (host, vocab of them). One rank only; first + n ≤ length. */
 enum dtx_status dtx_engine_logits(struct dtx_engine *engine, const int32_t *tokens, int64_t first, int64_t n,
                                   double *logits);
+/* What dtx_engine_logits left in a layer (trainer/model.h) as `room` doubles at most; *n: how many there are. f32 and
+ * f64 only. */
+enum dtx_status dtx_engine_activation(struct dtx_engine *engine, int layer, const char *name, double *out, int64_t room,
+                                      int64_t *n);
 /* Are all weights, masters and optimizer states of all ranks finite? Waits for the queue. */
 enum dtx_status dtx_engine_finite(struct dtx_engine *engine, bool *finite);
 /* Are weights, masters and optimizer states alike on all ranks that hold copies? Waits for the queue. */
