@@ -12,7 +12,7 @@
 #include "trainer/attn.h"
 #include "trainer/optim.h"
 
-enum { SEED = 17, SHOWN = 6 };
+enum { SEED = 17, SHOWN = 6, KINDS_SHOWN = 24 };
 
 static int64_t greatest_divisor(int64_t a, int64_t b)
 {
@@ -121,14 +121,16 @@ void dtx_selfcheck_batch(int64_t first, int64_t n, int64_t length, int32_t *toke
         }
 }
 
-/* What a run gave beside what it should. */
+/* What a run gave beside what it should: of each kind of figure ("attn.lambda_q1", "loss") the worst. */
 struct comparison {
     struct dtx_selfcheck_result *result;
-    struct {
-        double off;
+    struct kind {
+        const char *name;
+        int n;        /* wrong ones */
+        double worst; /* times its bound */
         char text[128];
-    } shown[SHOWN]; /* the worst, in order */
-    int n_shown;
+    } kinds[KINDS_SHOWN];
+    int n_kinds;
     double lambda_scale;
 };
 
@@ -161,8 +163,8 @@ static double lambda_scale(const struct dtx_params *p, const double *gradient)
     return sum / n;
 }
 
-/* Counts one figure; a wrong one takes its place among the worst. */
-static void compare(struct comparison *c, int kind, const char *name, const char *what, double got, double expected)
+/* Counts one figure. `name` begins with "layers.NN." or "step N " where there are several of its kind. */
+static void compare(struct comparison *c, int kind, const char *name, double got, double expected)
 {
     struct dtx_selfcheck_result *r = c->result;
     double off = difference(got, expected, kind == LAMBDA ? fmax(expected, c->lambda_scale) : expected);
@@ -171,37 +173,63 @@ static void compare(struct comparison *c, int kind, const char *name, const char
     if (off <= bounds[kind])
         return;
     r->wrong++;
-    int at = c->n_shown;
-    while (at > 0 && c->shown[at - 1].off < off)
-        at--;
-    if (at == SHOWN)
+    const char *rest = strncmp(name, "layers.", 7) == 0 ? strchr(name + 7, '.')
+                       : strncmp(name, "step", 4) == 0  ? name + 6
+                                                        : NULL;
+    int i = 0;
+    rest = rest ? rest : name;
+    while (i < c->n_kinds && strcmp(c->kinds[i].name, rest) != 0)
+        i++;
+    if (i == KINDS_SHOWN)
         return;
-    c->n_shown += c->n_shown < SHOWN;
-    memmove(&c->shown[at + 1], &c->shown[at], (size_t)(c->n_shown - at - 1) * sizeof *c->shown);
-    c->shown[at].off = off;
-    snprintf(c->shown[at].text, sizeof c->shown[at].text, "%s%s %.6g, expected %.6g", name, what, got, expected);
+    struct kind *k = &c->kinds[i];
+    if (i == c->n_kinds) {
+        c->n_kinds++;
+        *k = (struct kind){.name = rest};
+    }
+    k->n++;
+    if (off / bounds[kind] <= k->worst)
+        return;
+    k->worst = off / bounds[kind];
+    snprintf(k->text, sizeof k->text, "%s%s %.6g, expected %.6g", name, kind < GRADIENT ? "" : ": gradient norm", got,
+             expected);
+}
+
+static int by_worst(const void *a, const void *b)
+{
+    double x = ((const struct kind *)a)->worst, y = ((const struct kind *)b)->worst;
+    return (x < y) - (x > y);
+}
+
+/* "layers.03.attn.out: gradient norm 1.2, expected 1.1 (and 3 more of attn.out); …" */
+static void describe(struct comparison *c)
+{
+    char *text = c->result->text;
+    size_t used = 0, bytes = sizeof c->result->text;
+    qsort(c->kinds, (size_t)c->n_kinds, sizeof *c->kinds, by_worst);
+    for (int i = 0; i < c->n_kinds && i < SHOWN && used < bytes; i++) {
+        used += (size_t)snprintf(text + used, bytes - used, "%s%s", i ? "; " : "", c->kinds[i].text);
+        if (c->kinds[i].n > 1 && used < bytes)
+            used += (size_t)snprintf(text + used, bytes - used, " (and %d more of the kind)", c->kinds[i].n - 1);
+    }
+    if (c->n_kinds > SHOWN && used < bytes)
+        snprintf(text + used, bytes - used, "; and %d kinds more", c->n_kinds - SHOWN);
 }
 
 static void compare_all(const struct dtx_params *p, const struct dtx_selfcheck_model *m, const double *losses,
                         const double *norms, const double *squares, struct dtx_selfcheck_result *result)
 {
+    static const char *const steps[][2] = {{"step 1 loss", "step 1 norm of all gradients"},
+                                           {"step 2 loss", "step 2 norm of all gradients"},
+                                           {"step 3 loss", "step 3 norm of all gradients"}};
     struct comparison c = {.result = result, .lambda_scale = lambda_scale(p, m->gradient)};
     for (int s = 0; s < DTX_SELFCHECK_STEPS; s++) {
-        char step[32];
-        snprintf(step, sizeof step, "step %d", s + 1);
-        compare(&c, LOSS, step, ": loss", losses[s], m->loss[s]);
-        compare(&c, NORM, step, ": gradient norm", norms[s], m->norm[s]);
+        compare(&c, LOSS, steps[s][0], losses[s], m->loss[s]);
+        compare(&c, NORM, steps[s][1], norms[s], m->norm[s]);
     }
-    for (int i = 0; i < p->n; i++) {
-        const char *name = p->item[i].row.name;
-        compare(&c, kind_of(name), name, ": gradient norm", sqrt(squares[i]), m->gradient[i]);
-    }
-    size_t used = 0;
-    for (int i = 0; i < c.n_shown && used < sizeof result->text; i++)
-        used +=
-            (size_t)snprintf(result->text + used, sizeof result->text - used, "%s%s", i ? "; " : "", c.shown[i].text);
-    if (result->wrong > c.n_shown && used < sizeof result->text)
-        snprintf(result->text + used, sizeof result->text - used, "; and %d more", result->wrong - c.n_shown);
+    for (int i = 0; i < p->n; i++)
+        compare(&c, kind_of(p->item[i].row.name), p->item[i].row.name, sqrt(squares[i]), m->gradient[i]);
+    describe(&c);
 }
 
 /* Σ x² of this rank's part of a row, of the whole one's elements. */
@@ -302,8 +330,10 @@ static enum dtx_status compare_copies(struct trial *t)
         return DTX_OK;
     r->wrong++;
     size_t used = strlen(r->text);
-    snprintf(r->text + used, sizeof r->text - used, "%safter %d steps %s", used ? "; " : "", DTX_SELFCHECK_STEPS,
-             copies.text);
+    const char *end = strstr(copies.text, "; ");
+    int length = end ? (int)(end - copies.text) : (int)strlen(copies.text);
+    snprintf(r->text + used, sizeof r->text - used, "%scopies differ in %lld tensors after %d steps: %.*s",
+             used ? "; " : "", (long long)copies.tensors, DTX_SELFCHECK_STEPS, length, copies.text);
     for (int i = 0; i < copies.first.n_ranks && i < DTX_REPLICA_RANKS && copies.first.majority; i++)
         r->here = r->here || copies.first.ranks[i] == ranks->rank;
     return DTX_OK;
