@@ -173,7 +173,9 @@ static void describe_here(const struct search *s, int axes, char *text, size_t b
     for (int a = 0; a < DTX_AXES && used < bytes; a++)
         if (common[a])
             used +=
-                (size_t)snprintf(text + used, bytes - used, ", %s rank %d", dtx_axis_name((enum dtx_axis)a), first[a]);
+                (size_t)snprintf(text + used, bytes - used, ", %s rank %d,", dtx_axis_name((enum dtx_axis)a), first[a]);
+    if (used < bytes)
+        snprintf(text + used, bytes - used, " %s wrong", here == 1 ? "is" : "are");
 }
 
 /* Of a wrong group the ranks whose own part is wrong; where that is all or none, those that are to blame already; else
