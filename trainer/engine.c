@@ -513,6 +513,11 @@ struct dtx_queue *dtx_engine_queue(struct dtx_engine *engine)
     return engine->queue;
 }
 
+void dtx_engine_row_squares(const struct dtx_engine *engine, double *whole, double *here)
+{
+    dtx_grads_row_squares(&engine->grads, whole, here);
+}
+
 const struct dtx_engine_config *dtx_engine_config_of(const struct dtx_engine *engine)
 {
     return &engine->config;

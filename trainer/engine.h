@@ -76,6 +76,8 @@ size_t dtx_engine_batch_bytes(const struct dtx_engine_config *config);
 struct dtx_params *dtx_engine_params(struct dtx_engine *engine);
 const struct dtx_mesh *dtx_engine_mesh(const struct dtx_engine *engine);
 struct dtx_queue *dtx_engine_queue(struct dtx_engine *engine);
+/* Of the last step's gradients, before clipping: dtx_grads_row_squares. */
+void dtx_engine_row_squares(const struct dtx_engine *engine, double *whole, double *here);
 const struct dtx_engine_config *dtx_engine_config_of(const struct dtx_engine *engine);
 /* Bytes of this rank's activations and of what they are computed with. */
 size_t dtx_engine_activation_bytes(const struct dtx_engine *engine);

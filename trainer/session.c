@@ -393,13 +393,18 @@ static enum dtx_status choose_processor(struct dtx_session *s, int *threads, int
     return DTX_OK;
 }
 
-static enum dtx_status open_engine(struct dtx_session *s, bool saves)
+static enum dtx_status open_backend(struct dtx_session *s)
 {
     int threads, isa;
     DTX_TRY(s->ctx, choose_processor(s, &threads, &isa));
     dtx_isa_limit_libraries(s->ctx, isa);
     enum dtx_status status = dtx_backend_open(s->ctx, dtx_opt_text(s->opt, "device"), threads, isa, &s->backend);
-    DTX_TRY(s->ctx, dtx_comm_agree(s->world, status));
+    return dtx_comm_agree(s->world, status);
+}
+
+static enum dtx_status open_engine(struct dtx_session *s, bool saves)
+{
+    int isa = s->backend->isa;
     DTX_TRY(s->ctx, dtx_memory_check(s->world, &s->config, s->backend, saves));
     DTX_TRY(s->ctx, dtx_engine_create(s->ctx, &s->config, s->world, s->backend, &s->engine));
     if (s->resumed && !s->meta.origin[0] && strcmp(s->meta.isa, dtx_isa_name(isa)) != 0 && s->world->rank == 0)
@@ -420,13 +425,18 @@ static enum dtx_status open_parts(struct dtx_session *s, const struct dtx_sessio
     dtx_start_mark(&s->start, "options");
     if (*done)
         return DTX_OK;
-    struct dtx_watch_options watch = {.timeout = dtx_opt_real(s->opt, "comm.timeout"),
+    double timeout = dtx_opt_real(s->opt, "comm.timeout");
+    bool shorter = command->timeout > 0 && (timeout == 0 || timeout > command->timeout);
+    struct dtx_watch_options watch = {.timeout = shorter ? command->timeout : timeout,
                                       .dir = dtx_opt_text(s->opt, "comm.watch_dir"),
                                       .check = dtx_opt_bool(s->opt, "comm.check"),
                                       .stop_asked = dtx_stop_requested};
     if (!s->world->watch)
         DTX_TRY(ctx, dtx_watch_start(s->world, &watch));
     dtx_start_mark(&s->start, "watch");
+    DTX_TRY(ctx, open_backend(s));
+    if (command->no_model)
+        return DTX_OK;
     DTX_TRY(ctx, open_engine(s, !command->needs_checkpoint));
     dtx_start_mark(&s->start, "model");
     if (s->resumed || s->initialized) {
