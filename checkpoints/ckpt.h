@@ -79,6 +79,7 @@ void dtx_ckpt_saved_log(const struct dtx_ctx *ctx, const struct dtx_ckpt_saved *
 /* A search for the checkpoint to load: zero to begin with, equal on all ranks. */
 struct dtx_ckpt_search {
     bool single;           /* the user named one checkpoint: there is no other */
+    int n;                 /* so many there are, good ones or not; 0 when nothing was found */
     int64_t sequence;      /* of what was found last */
     int64_t before;        /* what was saved from here on is passed over; 0: nothing yet */
     enum dtx_status fault; /* of the last one passed over, in words `why` */

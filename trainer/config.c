@@ -144,6 +144,7 @@ const struct dtx_opt_row dtx_train_options[] = {
      "folder on each node for the ledgers of collectives; default: /dev/shm, else TMPDIR; none: memory"},
     {"run.dir", DTX_OPT_TEXT, "run", NULL, DTX_OPT_CALL,
      "folder of the run: configuration, metrics, status, checkpoints"},
+    {"run.attempt", DTX_OPT_INT, "0", "0..", DTX_OPT_CALL, "number of this attempt in RUN/status; 0: the next"},
     {"device", DTX_OPT_CHOICE, "auto", "auto|cpu", FREE, "where to compute"},
     {"cpu.threads", DTX_OPT_INT, "0", "0..4096", FREE,
      "threads of each rank; 0: the allowed cores shared by the node's ranks"},

@@ -44,7 +44,7 @@ struct loop {
     struct dtx_tracing tracing;
     struct dtx_deadline deadline; /* rank 0 */
     bool documents;               /* options that every step asks for */
-    int64_t eval_every, eval_samples, replicas_every;
+    int64_t eval_every, eval_samples, replicas_every, log_every;
     bool replicas_stop; /* a difference between copies ends the run */
     struct dtx_saver *saver;
     struct wish *wishes; /* [ranks] */
@@ -86,6 +86,7 @@ static void read_options(struct loop *l)
     l->eval_every = dtx_opt_int(opt, "eval.every");
     l->eval_samples = dtx_opt_int(opt, "eval.samples");
     l->replicas_every = dtx_opt_int(opt, "check.replicas_every");
+    l->log_every = dtx_opt_int(opt, "log.every");
     l->replicas_stop = strcmp(dtx_opt_text(opt, "check.replicas_action"), "stop") == 0;
 }
 
@@ -143,13 +144,13 @@ static enum dtx_status open_run_folder(struct loop *l)
     struct dtx_session *s = l->s;
     const char *mode = dtx_opt_text(s->opt, "log.progress");
     DTX_TRY(l->ctx, dtx_run_folder_open(l->ctx, s->run_dir, s->checkpoint_dir, dtx_session_resumed_from(s), s->text,
-                                        &l->folder));
+                                        s->begins_again ? s->page.attempt - 1 : -1, &l->folder));
     DTX_TRY(l->ctx, dtx_metrics_open(l->ctx, s->run_dir, l->step, &l->metrics));
     return dtx_progress_open(l->ctx, stderr,
                              strcmp(mode, "live") == 0    ? DTX_PROGRESS_LIVE
                              : strcmp(mode, "plain") == 0 ? DTX_PROGRESS_PLAIN
                                                           : DTX_PROGRESS_AUTO,
-                             dtx_opt_int(s->opt, "log.every"), &l->progress);
+                             l->log_every, &l->progress);
 }
 
 /* GEMM peak of all ranks together, measured at once on all; memory of the fullest rank. */
@@ -401,6 +402,16 @@ static enum dtx_status save(struct loop *l, double heldout)
                                           : DTX_SAVE_DUE);
 }
 
+/* Rank 0, at log intervals: the run's page says where it is. */
+static void refresh_page(struct loop *l)
+{
+    struct dtx_run_page *page = &l->s->page;
+    page->step = l->step;
+    page->left_seconds = dtx_progress_left(l->progress, l->steps - l->step);
+    if (l->step % l->log_every == 0)
+        dtx_run_status_refresh(l->ctx, l->s->run_dir, page);
+}
+
 static enum dtx_status report(struct loop *l, const struct dtx_step_result *result, double heldout, double seconds,
                               double wait)
 {
@@ -431,6 +442,7 @@ static enum dtx_status report(struct loop *l, const struct dtx_step_result *resu
         dtx_error_clear(l->ctx);
     }
     dtx_progress_step(l->progress, &record);
+    refresh_page(l);
     return DTX_OK;
 }
 
@@ -500,11 +512,30 @@ static enum dtx_status one_step(struct loop *l)
     return saving ? save(l, heldout) : DTX_OK;
 }
 
+/* Rank 0: the run's page at the beginning of an attempt or stage. */
+static void begin_page(struct loop *l)
+{
+    struct dtx_session *s = l->s;
+    struct dtx_run_page *page = &s->page;
+    const char *name = strrchr(s->source, '/');
+    page->step = l->step;
+    page->steps = l->steps;
+    if (!s->resumed || !s->local)
+        strcpy(page->local, "-");
+    if (!s->resumed)
+        strcpy(page->checkpoint, "-");
+    else
+        snprintf(s->local ? page->local : page->checkpoint, sizeof page->local, "%.63s", name ? name + 1 : s->source);
+    dtx_run_status_write(l->ctx, s->run_dir, page, "running", DTX_OK, "");
+}
+
 static enum dtx_status run(struct loop *l)
 {
+    if (root(l) && l->s->page.attempt == 0)
+        dtx_run_page_begin(l->s->run_dir, dtx_opt_int(l->s->opt, "run.attempt"), &l->s->page);
     DTX_TRY(l->ctx, open_loop(l));
     if (root(l))
-        dtx_run_status_write(l->ctx, l->s->run_dir, "running", l->step, l->steps, DTX_OK, "");
+        begin_page(l);
     if (l->step >= l->end && root(l))
         dtx_log(l->ctx, DTX_LOG_INFO, "nothing to do: step %lld is reached (train.steps %lld, train.until %lld)",
                 (long long)l->end, (long long)l->steps, (long long)dtx_opt_int(l->s->opt, "train.until"));
@@ -520,12 +551,13 @@ enum dtx_status dtx_loop_run(struct dtx_session *session, bool *next_stage)
 {
     struct loop l = {.s = session, .ctx = session->ctx};
     enum dtx_status status = run(&l);
+    char stopped[160] = "";
     *next_stage = status == DTX_OK && l.stage_ended;
     if (root(&l) && status == DTX_E_REQUEUE) {
+        snprintf(stopped, sizeof stopped, "stopped by %s at step %lld of %lld; everything is saved",
+                 dtx_stop_name(l.stop_signal), (long long)l.step, (long long)l.steps);
         dtx_progress_clear(l.progress);
-        dtx_log(l.ctx, DTX_LOG_INFO,
-                "stopped by %s at step %lld of %lld; everything is saved: continue with --resume latest",
-                dtx_stop_name(l.stop_signal), (long long)l.step, (long long)l.steps);
+        dtx_log(l.ctx, DTX_LOG_INFO, "%s: continue with --resume latest", stopped);
     }
     /* A folder that this run did not open may be another one's. */
     if (root(&l) && !*next_stage &&
@@ -535,7 +567,10 @@ enum dtx_status dtx_loop_run(struct dtx_session *session, bool *next_stage)
                             : status != DTX_OK      ? "failed"
                             : l.step < l.steps      ? "paused"
                                                     : "done";
-        dtx_run_status_write(l.ctx, session->run_dir, state, l.step, l.steps, status, l.ctx->error.text);
+        session->page.step = l.step;
+        session->page.steps = l.steps;
+        dtx_run_status_write(l.ctx, session->run_dir, &session->page, state, status,
+                             stopped[0] ? stopped : l.ctx->error.text);
     }
     if (l.saver)
         dtx_deadline_saved(&l.deadline, dtx_saver_seconds(l.saver));

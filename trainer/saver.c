@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "checkpoints/retain.h"
 #include "kernels/base/clock.h"
 #include "kernels/base/mem.h"
 #include "kernels/base/mutant.h"
@@ -198,7 +199,10 @@ static enum dtx_status finish(struct dtx_saver *s)
         s->saved = step;
     if (!root(s))
         return status;
+    struct dtx_run_page *page = &s->session->page;
     if (s->local_under_way) {
+        if (status == DTX_OK)
+            dtx_ckpt_folder_name("", step, page->local);
         say_local(s, status, step, &saved);
         return status;
     }
@@ -207,7 +211,8 @@ static enum dtx_status finish(struct dtx_saver *s)
     dtx_progress_clear(s->progress);
     if (status == DTX_OK) {
         dtx_ckpt_saved_log(s->ctx, &saved);
-        dtx_run_status_write(s->ctx, s->session->run_dir, "running", step, s->steps, DTX_OK, "");
+        dtx_ckpt_folder_name("", step, page->checkpoint);
+        dtx_run_status_write(s->ctx, s->session->run_dir, page, "running", DTX_OK, "");
     } else {
         dtx_log(s->ctx, DTX_LOG_WARN, "checkpoint of step %lld was not saved: %s", (long long)step, s->ctx->error.text);
     }

@@ -154,6 +154,31 @@ enum dtx_status dtx_plan_print(struct dtx_plan *plan, int top, bool stages)
     return DTX_OK;
 }
 
+void dtx_plan_flags(const struct dtx_plan_row *row, void (*word)(void *self, const char *text), void *self)
+{
+    static const char *const keys[DTX_AXES] = {
+        [DTX_AXIS_TP] = "tp", [DTX_AXIS_DP] = "dp", [DTX_AXIS_PP] = "pp", [DTX_AXIS_CP] = "cp"};
+    char text[64];
+    for (int axis = 0; axis < DTX_AXES; axis++) {
+        snprintf(text, sizeof text, "--parallel.%s=%d", keys[axis], row->mesh[axis]);
+        word(self, text);
+    }
+    if (row->mesh[DTX_AXIS_PP] > 1) {
+        snprintf(text, sizeof text, "--parallel.schedule=%s", row->schedule);
+        word(self, text);
+        snprintf(text, sizeof text, "--parallel.chunks=%d", row->chunks);
+        word(self, text);
+    }
+    if (row->mesh[DTX_AXIS_TP] > 1)
+        word(self, row->sequence ? "--parallel.sequence=true" : "--parallel.sequence=false");
+    if (row->mesh[DTX_AXIS_CP] > 1)
+        word(self, row->ring ? "--parallel.cp_exchange=ring" : "--parallel.cp_exchange=gather");
+    snprintf(text, sizeof text, "--parallel.zero=%d", row->zero);
+    word(self, text);
+    snprintf(text, sizeof text, "--train.recompute=%s", row->recompute);
+    word(self, text);
+}
+
 static json_t *memory_json(const struct dtx_plan *plan, int stage, const struct dtx_estimate *e)
 {
     const struct dtx_memory *m = &e->memory;
