@@ -128,9 +128,8 @@ static void count_chances(const struct dtx_health *h, struct dtx_health_verdict 
     } else if (v->action == DTX_HEALTH_ROLLBACK && h->rollbacks >= h->max_rollbacks) {
         v->action = DTX_HEALTH_STOP;
         snprintf(v->why + used, sizeof v->why - used,
-                 "; %d rollbacks to one snapshot were no help "
-                 "(health.max_rollbacks)",
-                 h->rollbacks);
+                 "; %d rollback%s to one snapshot did not help (health.max_rollbacks)", h->rollbacks,
+                 h->rollbacks == 1 ? "" : "s");
     }
 }
 
@@ -145,6 +144,15 @@ void dtx_health_judge(const struct dtx_health *h, const struct dtx_step_result *
         judge_finite(h, r, out);
     }
     count_chances(h, out);
+}
+
+void dtx_health_judge_weights(const struct dtx_health *h, bool finite, struct dtx_health_verdict *v)
+{
+    if (finite)
+        return;
+    v->action = DTX_HEALTH_NONE;
+    find(v, DTX_HEALTH_ROLLBACK, "the update left weights or optimizer states that are not finite");
+    count_chances(h, v);
 }
 
 void dtx_health_note(struct dtx_health *h, const struct dtx_step_result *r)

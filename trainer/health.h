@@ -45,6 +45,9 @@ enum dtx_status dtx_health_open(struct dtx_ctx *ctx, const struct dtx_opt *opt, 
 void dtx_health_close(struct dtx_health *health);
 void dtx_health_judge(const struct dtx_health *health, const struct dtx_step_result *result,
                       struct dtx_health_verdict *out);
+/* Before a snapshot, by what the step's update made: weights that are not finite are no snapshot, and gone back from.
+ */
+void dtx_health_judge_weights(const struct dtx_health *health, bool finite, struct dtx_health_verdict *verdict);
 /* The step is over; result->skipped: without an update. */
 void dtx_health_note(struct dtx_health *health, const struct dtx_step_result *result);
 /* A snapshot is taken; `then`, opened with the same options, remembers what `health` does now. */

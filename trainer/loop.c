@@ -13,6 +13,7 @@
 #include "kernels/peak.h"
 #include "parallel/watch.h"
 #include "trainer/deadline.h"
+#include "trainer/describe.h"
 #include "trainer/health.h"
 #include "trainer/lr.h"
 #include "trainer/metrics.h"
@@ -225,63 +226,6 @@ static enum dtx_status measure_ranks(struct loop *l)
     return status;
 }
 
-/* What the table of weights takes on this rank. */
-static void describe_memory(const struct loop *l)
-{
-    struct dtx_params_bytes bytes = dtx_params_memory(dtx_engine_params(l->s->engine));
-    char weights[16], gradients[16], masters[16], states[16], activations[16];
-    dtx_format_count((double)dtx_engine_activation_bytes(l->s->engine), activations);
-    dtx_format_count((double)bytes.weights, weights);
-    dtx_format_count((double)bytes.gradients, gradients);
-    dtx_format_count((double)bytes.masters, masters);
-    dtx_format_count((double)bytes.states, states);
-    dtx_log(l->ctx, DTX_LOG_INFO,
-            "memory of rank %d: weights %sB, gradients %sB, masters %sB, optimizer %sB%s, activations %sB",
-            l->ctx->rank, weights, gradients, masters, states,
-            dtx_engine_params(l->s->engine)->zero && dtx_mesh_data_size(dtx_engine_mesh(l->s->engine)) > 1
-                ? " (ZeRO: its share of the data ranks')"
-                : "",
-            activations);
-}
-
-static void describe(const struct loop *l)
-{
-    const struct dtx_engine_config *c = &l->s->config;
-    const struct dtx_batch_config *b = &c->batch;
-    char count[16], peak[16], tokens[16], context[32] = "";
-    if (c->mesh[DTX_AXIS_CP] > 1)
-        snprintf(context, sizeof context, " × cp %d (%s)", c->mesh[DTX_AXIS_CP], c->ring ? "ring" : "gather");
-    dtx_format_count((double)dtx_params_total(dtx_engine_params(l->s->engine)), count);
-    dtx_format_count(l->peak, peak);
-    dtx_format_count((double)dtx_stream_tokens(l->stream), tokens);
-    dtx_log(l->ctx, DTX_LOG_INFO, "%s attention, %s parameters, %s, tp %d × pp %d × dp %d%s, %d thread%s a rank (%s)",
-            dtx_opt_text(l->s->opt, "model.attention"), count, dtx_dtype_name(c->dtype), c->mesh[DTX_AXIS_TP],
-            c->mesh[DTX_AXIS_PP], c->mesh[DTX_AXIS_DP], context, l->s->backend->threads,
-            l->s->backend->threads == 1 ? "" : "s", dtx_isa_name(l->s->backend->isa));
-    dtx_log(l->ctx, DTX_LOG_INFO,
-            "%lld sequences of %lld tokens a step, as %d micro-batches of %lld on each data rank; %s training tokens",
-            (long long)b->global_batch, (long long)b->length, b->micro_batches, (long long)b->micro_batch, tokens);
-    dtx_stream_log(l->ctx, l->stream);
-    describe_memory(l);
-    if (l->peak > 0)
-        dtx_log(l->ctx, DTX_LOG_INFO, "measured peak of all ranks: %sFLOP/s", peak);
-    if (l->s->initialized)
-        dtx_log(l->ctx, DTX_LOG_INFO, "a new run from the weights of %s", l->s->source);
-    if (!l->s->resumed)
-        return;
-    const int *was = l->s->meta.mesh;
-    bool same = was[0] == c->mesh[DTX_AXIS_TP] && was[1] == c->mesh[DTX_AXIS_DP] && was[2] == c->mesh[DTX_AXIS_PP] &&
-                was[3] == c->mesh[DTX_AXIS_CP];
-    context[0] = '\0';
-    if (was[3] > 1)
-        snprintf(context, sizeof context, " × cp %d", was[3]);
-    dtx_log(l->ctx, DTX_LOG_INFO, "resumed from %s at step %lld", l->s->source, (long long)l->step);
-    if (!same)
-        dtx_log(l->ctx, DTX_LOG_INFO,
-                "the checkpoint is of tp %d × pp %d × dp %d%s; this run goes on with the mesh above", was[0], was[2],
-                was[1], context);
-}
-
 /* The watch ends the run, on whichever rank and thread. */
 static void note_hang(void *self, const char *cause)
 {
@@ -316,7 +260,7 @@ static enum dtx_status open_loop(struct loop *l)
     DTX_TRY(l->ctx, dtx_tracing_open(s, &l->tracing));
     DTX_TRY(l->ctx, dtx_saver_open(s, l->progress, &l->saver));
     if (root(l))
-        describe(l);
+        dtx_describe_run(s, l->stream, l->peak);
     return DTX_OK;
 }
 
@@ -590,20 +534,13 @@ static enum dtx_status roll_back(struct loop *l)
     l->step = l->point.step;
     l->tokens_seen = l->point.tokens_seen;
     l->best_heldout = l->point.best_heldout;
+    l->stage_ended = false;
     enum dtx_status status = dtx_loader_skip(
         l->ctx, l->loader, DTX_MUTANT(rollback_skips_last_step) ? end - l->s->config.batch.global_batch : first, end,
         first);
     if (status == DTX_OK && root(l) && !DTX_MUTANT(rollback_keeps_metrics))
         status = cut_metrics(l);
     return dtx_comm_agree(l->s->world, status);
-}
-
-static enum dtx_status stop_unfit(struct loop *l)
-{
-    return dtx_fail(l->ctx, DTX_E_NUMERIC,
-                    "step %lld: %s. Nothing is saved of it; the last checkpoint is of step %lld. Lower lr.peak, or "
-                    "look at the data; what is done about such steps is said in health.*",
-                    (long long)l->step, l->verdict.why, last_saved(l));
 }
 
 static enum dtx_status ask_slow(struct loop *l)
@@ -614,6 +551,27 @@ static enum dtx_status ask_slow(struct loop *l)
         dtx_log(l->ctx, DTX_LOG_WARN, "%s", l->slowest.text);
     }
     return DTX_OK;
+}
+
+static enum dtx_status stop_unfit(struct loop *l)
+{
+    return dtx_fail(l->ctx, DTX_E_NUMERIC,
+                    "step %lld: %s. Nothing is saved of it; the last checkpoint is of step %lld. Lower lr.peak, or "
+                    "look at the data; what is done about such steps is said in health.*",
+                    (long long)l->step, l->verdict.why, last_saved(l));
+}
+
+/* A snapshot of this step, in which all must be finite: else back to the one before. */
+static enum dtx_status renew_snapshot(struct loop *l)
+{
+    bool finite;
+    if (!l->snapshot.copy)
+        return DTX_OK;
+    DTX_TRY(l->ctx, dtx_engine_finite(l->s->engine, &finite));
+    dtx_health_judge_weights(&l->health, finite || DTX_MUTANT(snapshot_of_anything), &l->verdict);
+    if (l->verdict.action == DTX_HEALTH_STOP)
+        return stop_unfit(l);
+    return l->verdict.action == DTX_HEALTH_ROLLBACK ? roll_back(l) : take_snapshot(l);
 }
 
 /* What comes after a step: evaluation, metrics, agreement, checks, a snapshot, a checkpoint. */
@@ -631,8 +589,11 @@ static enum dtx_status end_step(struct loop *l, const struct dtx_step_result *re
     if (l->replicas_every > 0 &&
         (l->step % l->replicas_every == 0 || (saving && !DTX_MUTANT(replicas_not_checked_before_save))))
         DTX_TRY(l->ctx, check_replicas(l));
-    if (due || (l->step % l->snapshot_every == 0 && fit)) /* no checkpoint is newer than the snapshot */
-        DTX_TRY(l->ctx, take_snapshot(l));
+    if ((due && !DTX_MUTANT(checkpoint_after_snapshot)) ||
+        (l->step % l->snapshot_every == 0 && fit)) /* no checkpoint is newer than the snapshot */
+        DTX_TRY(l->ctx, renew_snapshot(l));
+    if (l->verdict.action == DTX_HEALTH_ROLLBACK) /* whoever wants it to stop wants a checkpoint */
+        return l->stop_signal != 0 ? save(l, NAN) : DTX_OK;
     return saving ? save(l, heldout) : DTX_OK;
 }
 
