@@ -513,7 +513,15 @@ enum dtx_status dtx_ckpt_load_meta(struct dtx_ctx *ctx, struct dtx_comm *world, 
     struct dtx_ckpt_index index;
     DTX_TRY(ctx, dtx_ckpt_index_open(ctx, world, path, &index));
     *meta = index.meta;
-    index.meta.config = index.meta.ledger = NULL; /* the caller's now */
+    index.meta.config = index.meta.ledger = index.meta.health = NULL; /* the caller's now */
     dtx_ckpt_index_free(&index);
     return DTX_OK;
+}
+
+void dtx_ckpt_meta_free(struct dtx_ckpt_meta *meta)
+{
+    dtx_mem_free(meta->config);
+    dtx_mem_free(meta->ledger);
+    dtx_mem_free(meta->health);
+    meta->config = meta->ledger = meta->health = NULL;
 }

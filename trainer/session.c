@@ -133,7 +133,7 @@ static enum dtx_status find_local(struct dtx_session *s, enum dtx_status status)
     }
     snprintf(s->source, sizeof s->source, "%s", folder);
     s->meta = s->local_index.meta;
-    s->local_index.meta.config = s->local_index.meta.ledger = NULL;
+    s->local_index.meta.config = s->local_index.meta.ledger = s->local_index.meta.health = NULL;
     return DTX_OK;
 }
 
@@ -467,12 +467,11 @@ static void close_parts(struct dtx_session *s)
     dtx_backend_close(s->backend);
     dtx_opt_free(s->opt);
     dtx_mem_free(s->text);
-    dtx_mem_free(s->meta.config);
-    dtx_mem_free(s->meta.ledger);
+    dtx_ckpt_meta_free(&s->meta);
     s->engine = NULL;
     s->backend = NULL;
     s->opt = NULL;
-    s->text = s->meta.config = s->meta.ledger = NULL;
+    s->text = NULL;
     dtx_ckpt_index_free(&s->local_index);
 }
 
@@ -559,8 +558,7 @@ enum dtx_status dtx_session_close(struct dtx_session *s, enum dtx_status status)
     } else {
         dtx_engine_halt(s->engine); /* no thread of this rank is in MPI when it ends */
         dtx_opt_free(s->opt);       /* but not `text`: a thread that writes a checkpoint may still read it */
-        dtx_mem_free(s->meta.config);
-        dtx_mem_free(s->meta.ledger);
+        dtx_ckpt_meta_free(&s->meta);
     }
     return dtx_comm_finish(s->world, status, DTX_COMM_GRACE);
 }
