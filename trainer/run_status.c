@@ -16,8 +16,9 @@ void dtx_run_status_write(const struct dtx_ctx *ctx, const char *run_dir, const 
     FILE *file = fopen(temporary, "w");
     bool written = file != NULL;
     if (file) {
-        fprintf(file, "state: %s\nstep: %lld\nsteps: %lld\ncode: %d\ntime: %.0f\nhost: %s\ncause: ", state,
-                (long long)step, (long long)steps, dtx_status_exit_code(status), dtx_clock_wall(), ctx->host);
+        fprintf(file, "state: %s\nstep: %lld\nsteps: %lld\ncode: %d\nkind: %s\ntime: %.0f\nhost: %s\ncause: ", state,
+                (long long)step, (long long)steps, dtx_status_exit_code(status), dtx_status_name(status),
+                dtx_clock_wall(), ctx->host);
         for (const char *c = cause; *c; c++)
             fputc(*c == '\n' ? ' ' : *c, file);
         fputc('\n', file);
