@@ -7,11 +7,10 @@
 #include "launch/sweep/trial.h"
 #include "trainer/config.h"
 
-/* Options that change no number of a training. */
 static const char *const passed_over[] = {"cpu.threads", "log.",      "comm.",       "check.",        "checkpoint.",
                                           "device",      "data.mmap", "data.advise", "data.prefetch", "data.cache_dir"};
 
-static bool counts(const char *line)
+bool dtx_sweep_counts(const char *line)
 {
     if (DTX_MUTANT(sweep_identity_ignores_lr) && strncmp(line, "lr.", 3) == 0)
         return false;
@@ -27,7 +26,7 @@ static void hash_differences(struct dtx_hasher *hasher, const char *text, const 
 {
     while (*text && *defaults) {
         size_t a = strcspn(text, "\n"), b = strcspn(defaults, "\n");
-        if (counts(text) && (a != b || strncmp(text, defaults, a) != 0)) {
+        if (dtx_sweep_counts(text) && (a != b || strncmp(text, defaults, a) != 0)) {
             dtx_hasher_add(hasher, text, a);
             dtx_hasher_add(hasher, "\n", 1);
         }

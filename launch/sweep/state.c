@@ -1,8 +1,10 @@
 #include "launch/sweep/state.h"
 
+#include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "kernels/base/mutant.h"
 #include "trainer/run_folder.h"
@@ -15,16 +17,19 @@ const char *dtx_sweep_phase_name(enum dtx_sweep_phase phase)
 
 int64_t dtx_sweep_saved_step(const struct dtx_sweep *sweep, int trial)
 {
-    char run[DTX_SWEEP_PATH], path[DTX_SWEEP_PATH + 32];
-    long long step = 0;
+    char run[DTX_SWEEP_PATH], path[DTX_SWEEP_PATH + 320];
+    long long step, newest = 0;
     dtx_sweep_run_path(sweep, trial, run);
-    snprintf(path, sizeof path, "%s/checkpoints/latest", run);
-    FILE *file = fopen(path, "re");
-    if (file && fscanf(file, "step-%lld", &step) != 1)
-        step = 0;
-    if (file)
-        fclose(file);
-    return step;
+    snprintf(path, sizeof path, "%s/checkpoints", run);
+    DIR *folder = opendir(path);
+    for (struct dirent *entry; folder && (entry = readdir(folder));) {
+        snprintf(path, sizeof path, "%s/checkpoints/%s/COMPLETE", run, entry->d_name);
+        if (sscanf(entry->d_name, "step-%lld", &step) == 1 && step > newest && access(path, F_OK) == 0)
+            newest = step;
+    }
+    if (folder)
+        closedir(folder);
+    return newest;
 }
 
 int dtx_sweep_crashes_at(const struct dtx_sweep *sweep, int trial, int attempts, int64_t from,

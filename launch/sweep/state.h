@@ -28,7 +28,7 @@ enum dtx_status dtx_sweep_look(struct dtx_ctx *ctx, const struct dtx_sweep *swee
                                struct dtx_sweep_state states[]);
 /* "pending", "running", "done", "failed", "diverged". */
 const char *dtx_sweep_phase_name(enum dtx_sweep_phase phase);
-/* Step of the run's last checkpoint; 0: none of its own. */
+/* Step of the newest checkpoint in the run's own folder; 0: none. */
 int64_t dtx_sweep_saved_step(const struct dtx_sweep *sweep, int trial);
 /* Crashes in a row since the checkpoint of step `from` was the last. */
 int dtx_sweep_crashes_at(const struct dtx_sweep *sweep, int trial, int attempts, int64_t from,

@@ -51,6 +51,9 @@ enum dtx_status dtx_sweep_expand(struct dtx_ctx *ctx, struct dtx_sweep_spec *spe
 enum dtx_status dtx_sweep_identify(struct dtx_ctx *ctx, const char *config, const char *start, int64_t start_step,
                                    int64_t until, char id[DTX_SWEEP_ID]);
 
+/* Does this option decide numbers of a training? (Threads, logs, when to save do not.) */
+bool dtx_sweep_counts(const char *key);
+
 /* The model of a shape with attention `variant`, and what it counts. Faults of the configuration are a fault of
  * spec->opt; then *good is false. */
 struct dtx_sweep_model {
