@@ -12,7 +12,6 @@
 #include "kernels/base/mem.h"
 #include "kernels/base/meter.h"
 #include "kernels/base/mutant.h"
-#include "launch/status/run_view.h"
 #include "launch/sweep/commands.h"
 #include "launch/sweep/needs.h"
 #include "launch/sweep/runner.h"
@@ -236,7 +235,6 @@ static enum dtx_status reap(struct dtx_sweep_runner *r, int *running)
 
 struct tally {
     int phase[DTX_SWEEP_PHASES], blocked, own, elsewhere, later, total; /* own: processes of this call */
-    double done, all; /* FLOPs */
 };
 
 static struct tally count(const struct dtx_sweep_runner *r)
@@ -252,8 +250,6 @@ static struct tally count(const struct dtx_sweep_runner *r)
         t.phase[again ? DTX_SWEEP_PENDING : s->phase]++;
         t.blocked += s->blocked;
         t.later += again || (s->phase == DTX_SWEEP_PENDING && !s->blocked);
-        t.all += dtx_sweep_cost(&r->sweep.trials.item[i]);
-        t.done += s->phase == DTX_SWEEP_DONE ? dtx_sweep_cost(&r->sweep.trials.item[i]) : 0;
     }
     for (int i = 0; i < r->jobs; i++)
         t.own += r->child[i].pid != 0;
@@ -261,33 +257,17 @@ static struct tally count(const struct dtx_sweep_runner *r)
     return t;
 }
 
-/* "5/24 done, 2 running, 31 %, 12m05s left": the time from the speed of this call's own trials. */
 static void make_line(const struct dtx_sweep_runner *r, char line[256])
 {
     struct tally t = count(r);
-    double rate = 0;
+    struct dtx_sweep_progress p = dtx_sweep_progress(&r->sweep, r->state, r->wanted);
     char left[16], bad[64] = "";
-    for (int i = 0; i < r->jobs; i++) {
-        struct dtx_run_view view;
-        char run[DTX_SWEEP_PATH];
-        if (!r->child[i].pid)
-            continue;
-        const struct dtx_sweep_trial *trial = &r->sweep.trials.item[r->child[i].trial];
-        double step = trial->flops[DTX_SWEEP_EXACT] / (double)trial->steps;
-        dtx_sweep_run_path(&r->sweep, r->child[i].trial, run);
-        if (!dtx_run_view_read(run, dtx_clock_wall(), &view))
-            continue;
-        if (view.step > trial->start_step)
-            t.done += step * (double)(view.step - trial->start_step);
-        if (view.step_seconds > 0)
-            rate += step / view.step_seconds;
-    }
-    dtx_format_duration(rate > 0 ? (t.all - t.done) / rate : NAN, left);
     int failed = t.phase[DTX_SWEEP_GIVEN_UP] + t.phase[DTX_SWEEP_IS_DIVERGED];
+    dtx_format_duration(p.left_seconds, left);
     if (failed)
         snprintf(bad, sizeof bad, ", %d failed or diverged", failed);
     snprintf(line, 256, "sweep %s: %d/%d done, %d running%s, %.0f%%, ETA %s", r->sweep.name, t.phase[DTX_SWEEP_DONE],
-             t.total, t.phase[DTX_SWEEP_RUNNING], bad, t.all > 0 ? 100 * t.done / t.all : 100, left);
+             t.total, t.phase[DTX_SWEEP_RUNNING], bad, p.all > 0 ? 100 * p.done / p.all : 100, left);
 }
 
 static void show_progress(const struct dtx_sweep_runner *r, bool live, double *last)

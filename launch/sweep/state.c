@@ -1,12 +1,15 @@
 #include "launch/sweep/state.h"
 
 #include <dirent.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "kernels/base/clock.h"
 #include "kernels/base/mutant.h"
+#include "launch/status/run_view.h"
 #include "trainer/run_folder.h"
 
 const char *dtx_sweep_phase_name(enum dtx_sweep_phase phase)
@@ -101,4 +104,33 @@ enum dtx_status dtx_sweep_look(struct dtx_ctx *ctx, const struct dtx_sweep *swee
     }
     free(attempts);
     return status;
+}
+
+struct dtx_sweep_progress dtx_sweep_progress(const struct dtx_sweep *sweep, const struct dtx_sweep_state states[],
+                                             const bool *wanted)
+{
+    struct dtx_sweep_progress p = {0};
+    double rate = 0;
+    for (int i = 0; i < sweep->trials.n; i++) {
+        const struct dtx_sweep_trial *t = &sweep->trials.item[i];
+        struct dtx_run_view view;
+        char run[DTX_SWEEP_PATH];
+        if (wanted && !wanted[i])
+            continue;
+        double cost = dtx_sweep_cost(t), step = t->flops[DTX_SWEEP_EXACT] / (double)t->steps;
+        p.all += cost;
+        if (states[i].phase == DTX_SWEEP_DONE)
+            p.done += cost;
+        if (states[i].phase != DTX_SWEEP_RUNNING)
+            continue;
+        dtx_sweep_run_path(sweep, i, run);
+        if (!dtx_run_view_read(run, dtx_clock_wall(), &view))
+            continue;
+        if (view.step > t->start_step)
+            p.done += step * (double)(view.step - t->start_step);
+        if (view.step_seconds > 0)
+            rate += step / view.step_seconds;
+    }
+    p.left_seconds = rate > 0 ? (p.all - p.done) / rate : NAN;
+    return p;
 }

@@ -34,6 +34,14 @@ int64_t dtx_sweep_saved_step(const struct dtx_sweep *sweep, int trial);
 int dtx_sweep_crashes_at(const struct dtx_sweep *sweep, int trial, int attempts, int64_t from,
                          const struct dtx_sweep_self *self);
 
+/* How far all (wanted: those) trials are, in exact FLOPs of their own steps, and the seconds that are left at the speed
+ * of those that run now, wherever; NaN: none runs. */
+struct dtx_sweep_progress {
+    double done, all, left_seconds;
+};
+struct dtx_sweep_progress dtx_sweep_progress(const struct dtx_sweep *sweep, const struct dtx_sweep_state states[],
+                                             const bool *wanted);
+
 /* SWEEP/results.csv: a row a trial that is done, stems left out, in the table's order. Safe beside others that do the
  * same: the last one has all records that were there. */
 enum dtx_status dtx_sweep_results_write(struct dtx_ctx *ctx, const struct dtx_sweep *sweep, const char *path);

@@ -4,7 +4,3 @@ enum dtx_status dtx_sweep_submit(struct dtx_ctx *ctx, int argc, char **argv)
 {
     return dtx_fail(ctx, DTX_E_UNSUPPORTED, "dtx sweep submit is not there yet (%d words, %s)", argc, argv[0]);
 }
-enum dtx_status dtx_sweep_status(struct dtx_ctx *ctx, int argc, char **argv)
-{
-    return dtx_fail(ctx, DTX_E_UNSUPPORTED, "dtx sweep status is not there yet (%d words, %s)", argc, argv[0]);
-}
