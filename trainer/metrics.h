@@ -54,6 +54,7 @@ struct dtx_losses {
     int64_t n;
     int64_t *step;          /* [n], ascending */
     double *loss, *heldout; /* [n], NaN where there is none */
+    bool last_skipped;      /* the last step made no update */
 };
 
 /* `path` is a metrics.jsonl or a run's folder. Lines that are no metrics are passed over with a warning. */
