@@ -33,7 +33,7 @@ const struct dtx_opt_row dtx_fit_option_rows[] = {
     {"delta", DTX_OPT_REAL, "1e-3", "0..", DTX_OPT_FREE, "of the Huber loss; 0: sum of absolute differences"},
     {"isoflop.tolerance", DTX_OPT_REAL, "0.05", "0..10", DTX_OPT_FREE,
      "FLOPs of one budget differ by this share at most"},
-    {"isoflop.span", DTX_OPT_REAL, "4", "0..", DTX_OPT_FREE,
+    {"isoflop.span", DTX_OPT_REAL, "3", "0..", DTX_OPT_FREE,
      "parabola through sizes within this factor of the best one (0: all)"},
     {"predict", DTX_OPT_TEXT, "", NULL, DTX_OPT_FREE, "\"C=1e21;N=7e9,D=1e12\": best N and D of C, losses"},
     {"resamples", DTX_OPT_INT, "4000", "0..1000000", DTX_OPT_FREE, "bootstrap resamples (0: no intervals)"},

@@ -5,7 +5,7 @@
 
 #include "launch/sweep/csv.h"
 
-enum { DROPPED_SHOWN = 20, NUMBER = 32, SHOWN_WIDTH = 100 };
+enum { DROPPED_SHOWN = 20, NUMBER = 32 };
 
 void dtx_fit_each_missing(const struct dtx_fit *fit,
                           void (*show)(void *data, const char *variant, const char *what, const char *why), void *data)
@@ -69,15 +69,46 @@ static const char *real(double value, const char *format, char *text)
     return text;
 }
 
-static void print_figure(const struct dtx_figure *f, FILE *file)
+/* "0.655 ± 0.0078 [0.64, 0.67]" with what exists of it. */
+static void print_value(const struct dtx_figure *f, FILE *file)
 {
-    char value[NUMBER], se[NUMBER], low[NUMBER], high[NUMBER], interval[2 * NUMBER + 8] = "";
+    char value[NUMBER], se[NUMBER], low[NUMBER], high[NUMBER];
+    fputs(real(f->value, "%.6g", value), file);
+    if (!isnan(f->spread.se))
+        fprintf(file, " ± %s", real(f->spread.se, "%.2g", se));
     if (!isnan(f->spread.low))
-        snprintf(interval, sizeof interval, "[%s, %s]", real(f->spread.low, "%.5g", low),
-                 real(f->spread.high, "%.5g", high));
-    fprintf(file, "  %-20s %-11s %s%-10s %-24s %-9s %s%s%s\n", f->quantity, real(f->value, "%.6g", value),
-            isnan(f->spread.se) ? "  " : "± ", real(f->spread.se, "%.3g", se), interval, f->unit, f->at,
-            f->at[0] && f->note[0] ? ", " : "", f->note);
+        fprintf(file, " [%s, %s]", real(f->spread.low, "%.4g", low), real(f->spread.high, "%.4g", high));
+    if (f->unit[0] && strcmp(f->unit, "ratio") != 0)
+        fprintf(file, " %s", f->unit);
+}
+
+static bool together(const struct dtx_figure *a, const struct dtx_figure *b)
+{
+    return strcmp(a->variant, b->variant) == 0 && strcmp(a->method, b->method) == 0 && strcmp(a->at, b->at) == 0;
+}
+
+/* Those of one place share a line; the next figure's index. */
+static int64_t print_place(const struct dtx_figures *figures, int64_t i, FILE *file)
+{
+    const struct dtx_figure *first = &figures->at[i];
+    fprintf(file, "  %s%s%s%s\n", first->at, first->note[0] ? " (" : "", first->note, first->note[0] ? ")" : "");
+    for (; i < figures->n && together(first, &figures->at[i]); i++) {
+        fprintf(file, "    %-18s ", figures->at[i].quantity);
+        print_value(&figures->at[i], file);
+        fputc('\n', file);
+    }
+    return i;
+}
+
+static int64_t print_figure(const struct dtx_figures *figures, int64_t i, FILE *file)
+{
+    const struct dtx_figure *f = &figures->at[i];
+    if (f->at[0])
+        return print_place(figures, i, file);
+    fprintf(file, "  %-20s ", f->quantity);
+    print_value(f, file);
+    fputc('\n', file);
+    return i + 1;
 }
 
 static const char *formula_of(const char *method)
@@ -103,7 +134,7 @@ static const char *formula_of(const char *method)
 void dtx_fit_print_table(const struct dtx_fit *fit, const struct dtx_figures *figures, FILE *file)
 {
     print_points(fit, file);
-    for (int64_t i = 0; i < figures->n; i++) {
+    for (int64_t i = 0; i < figures->n;) {
         const struct dtx_figure *f = &figures->at[i], *before = i ? f - 1 : NULL;
         if (!before || strcmp(before->variant, f->variant) != 0 || strcmp(before->method, f->method) != 0) {
             const char *formula = formula_of(f->method);
@@ -112,7 +143,7 @@ void dtx_fit_print_table(const struct dtx_fit *fit, const struct dtx_figures *fi
                     share ? ": what it needs to reach the loss of " : "",
                     share ? fit->variant[fit->baseline].name : "");
         }
-        print_figure(f, file);
+        i = print_figure(figures, i, file);
     }
     fprintf(file, "\nnot made\n");
     dtx_fit_each_missing(fit, show_missing, file);

@@ -61,7 +61,7 @@ struct dtx_law_fit {
     double delta;  /* 0: the sum of absolute differences */
     double p[DTX_LAW_PARAMETERS];
     double objective;
-    int starts, agreeing; /* starts that came within 1e-4 of the lowest objective */
+    int starts;
     /* The best different ends of the starts, the first is p: where refits may start. */
     int n_optima;
     double optima[DTX_LAW_OPTIMA][DTX_LAW_PARAMETERS];

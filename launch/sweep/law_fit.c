@@ -3,13 +3,14 @@
 
 #include <assert.h>
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "kernels/base/mem.h"
 #include "kernels/base/mutant.h"
 #include "launch/sweep/bfgs.h"
 
-enum { SURVEY_STEPS = 60, STEPS = 1000 };
+enum { SURVEY_STEPS = 15, SECOND_STEPS = 100, SECOND_SHARE = 10, SECOND_LEAST = 50, STEPS = 1000 };
 
 /* The sum of absolute differences is reached through ever sharper Huber losses. */
 static const double sharper[] = {1e-3, 1e-4, 1e-5, 1e-6, 1e-7, 1e-8}, agreement = 1e-4;
@@ -131,6 +132,7 @@ static bool make_start(const struct task *t, int k, double ln_loss, double *p)
 
 struct end {
     double value, p[DTX_LAW_PARAMETERS];
+    int start;
 };
 
 /* Keeps the lowest ends that differ by more than the agreement in value; `best` is ascending. */
@@ -154,7 +156,15 @@ static void keep_best(struct end *best, int *n, const struct end *end)
     best[at] = *end;
 }
 
-/* Every start a short way, in threads; then in the starts' order, so that their number changes nothing. */
+static int compare_ends(const void *left, const void *right)
+{
+    const struct end *a = left, *b = right;
+    return a->value != b->value ? (a->value > b->value) - (a->value < b->value)
+                                : (a->start > b->start) - (a->start < b->start);
+}
+
+/* Every start a short way, then the lowest tenth of them a longer one: in threads, and sorted by value and start, so
+ * that their number changes nothing. */
 static enum dtx_status survey(struct dtx_ctx *ctx, const struct task *t, int threads, struct end *best,
                               struct dtx_law_fit *out)
 {
@@ -163,19 +173,27 @@ static enum dtx_status survey(struct dtx_ctx *ctx, const struct task *t, int thr
     int starts = 0;
     while (make_start(t, starts, ln_loss, p))
         starts++;
+    starts = DTX_MUTANT(fit_one_start) ? 1 : starts;
     DTX_TRY(ctx, dtx_mem_alloc(ctx, starts, sizeof *best, &memory));
     struct end *ends = memory;
 #pragma omp parallel for schedule(dynamic, 8) num_threads(threads)
     for (int k = 0; k < starts; k++) {
         struct task own = *t;
+        ends[k].start = k;
         make_start(&own, k, ln_loss, ends[k].p);
         ends[k].value = descend(&own, ends[k].p, SURVEY_STEPS);
     }
-    for (int k = 0; k < (DTX_MUTANT(fit_one_start) ? 1 : starts); k++)
+    qsort(ends, (size_t)starts, sizeof *ends, compare_ends);
+    int second = (int)dtx_min64(starts, dtx_max64(SECOND_LEAST, starts / SECOND_SHARE));
+#pragma omp parallel for schedule(dynamic, 4) num_threads(threads)
+    for (int k = 0; k < second; k++) {
+        struct task own = *t;
+        if (isfinite(ends[k].value))
+            ends[k].value = descend(&own, ends[k].p, SECOND_STEPS);
+    }
+    for (int k = 0; k < second; k++)
         keep_best(best, &out->n_optima, &ends[k]);
     out->starts = starts;
-    for (int k = 0; k < starts; k++)
-        out->agreeing += out->n_optima > 0 && ends[k].value <= best[0].value * (1 + agreement);
     dtx_mem_free(memory);
     return DTX_OK;
 }
@@ -200,9 +218,9 @@ static void survey_given(const struct task *t, int n, double (*starts)[DTX_LAW_P
 {
     for (int k = 0; k < n; k++) {
         struct task own = *t;
-        struct end end;
+        struct end end = {.start = k};
         memcpy(end.p, starts[k], sizeof end.p);
-        end.value = descend(&own, end.p, SURVEY_STEPS);
+        end.value = descend(&own, end.p, SECOND_STEPS);
         keep_best(best, &out->n_optima, &end);
     }
     out->starts = n;
