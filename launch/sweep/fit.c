@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "kernels/base/mem.h"
-#include "kernels/base/mutant.h"
 #include "kernels/base/rng.h"
 
 static const double near = 0.01; /* N or D within 1 % are the same size, the same number of tokens */

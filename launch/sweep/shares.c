@@ -151,7 +151,7 @@ static enum dtx_status parse_prediction(struct dtx_ctx *ctx, char *text, struct 
 static void predict(struct dtx_figures_maker *m, const struct prediction *at)
 {
     static const enum dtx_fit_law laws[] = {DTX_FIT_SURFACE, DTX_FIT_KAPLAN};
-    static const char *const methods[] = {"prediction", "prediction, kaplan"};
+    static const char *const methods[] = {"prediction", "prediction (kaplan)"};
     for (int v = 0; v < m->fit->n_variants; v++)
         for (int k = 0; k < 2; k++) {
             const struct dtx_fit_variant *of = &m->fit->variant[v];
@@ -288,8 +288,8 @@ static void share_variant(struct dtx_figures_maker *m, const struct dtx_fit_vari
                                         &v->part[DTX_FIT_TOKENS]};
     const struct dtx_fit_part *other[] = {&base->part[DTX_FIT_SURFACE], &m->fit->shared, &base->part[DTX_FIT_SIZE],
                                           &base->part[DTX_FIT_TOKENS]};
-    static const char *const methods[] = {"equivalence", "equivalence, shared surface", "equivalence, L(N) at one D",
-                                          "equivalence, L(D) at one N"};
+    static const char *const methods[] = {"equivalence", "equivalence (shared surface)", "equivalence (L(N) at one D)",
+                                          "equivalence (L(D) at one N)"};
     for (int k = 0; k < 4; k++) {
         struct pair p = {v->name,
                          methods[k],
