@@ -3,7 +3,6 @@
 
 #include <math.h>
 
-
 static double surface_ln_loss(const double *p, double x, double y, int group, double *gradient)
 {
     const double *own = p + 3 + 2 * group;
