@@ -17,7 +17,7 @@ struct table {
     const struct dtx_set *set;
     int64_t n_curves;
     int64_t *order, *first; /* [points] by curve, then C; [curves + 1] */
-    double *ln_n;           /* [curves] */
+    double *ln_n, *ln_rate; /* [curves]: ln N, ln of the FLOPs of a token */
     double *ln_loss;        /* [curves][STEPS], NaN outside of the curve */
     double ln_c[STEPS];
 };
@@ -53,6 +53,7 @@ static void find_curves(struct table *t, bool by_run)
     for (int64_t k = 0; k < t->set->n; k++)
         if (k == 0 || compare_curves(&s, t->order[k - 1], t->order[k]) != 0) {
             t->ln_n[t->n_curves] = t->set->ln_n[t->order[k]];
+            t->ln_rate[t->n_curves] = t->set->ln_c[t->order[k]] - t->set->ln_d[t->order[k]];
             t->first[t->n_curves++] = k;
         }
     t->first[t->n_curves] = t->set->n;
@@ -142,20 +143,24 @@ static struct best best_at(const struct table *t, int step, const int *count)
 }
 
 /* The lowest point of the parabola through the best size and its neighbours: the sizes alone would make a staircase,
- * whose line is too flat. */
-static void interpolate_sizes(const struct table *t, int step, const struct best *b, struct dtx_envelope *e)
+ * whose line is too flat. Returns ln D. */
+static double interpolate_sizes(const struct table *t, int step, const struct best *b, struct dtx_envelope *e)
 {
     const int64_t curves[] = {b->smaller, b->at, b->larger};
-    double x[3], y[3];
+    double x[3], y[3], rate[3];
     struct dtx_parabola p;
+    struct dtx_line rates;
     for (int i = 0; i < 3; i++) {
         x[i] = t->ln_n[curves[i]];
         y[i] = t->ln_loss[curves[i] * STEPS + step];
+        rate[i] = t->ln_rate[curves[i]];
     }
     if (dtx_parabola_fit(3, x, y, NULL, &p) && p.curvature > 0 && !DTX_MUTANT(envelope_staircase)) {
         e->ln_n[step] = p.vertex;
         e->ln_loss[step] = p.least;
     }
+    dtx_line_fit(3, x, rate, NULL, &rates);
+    return e->ln_c[step] - (rates.intercept + rates.slope * e->ln_n[step]);
 }
 
 static void follow(const struct table *t, const int *count, struct dtx_envelope *e)
@@ -173,10 +178,9 @@ static void follow(const struct table *t, const int *count, struct dtx_envelope 
         e->n_edge += b.at >= 0 && !e->used[s];
         if (!e->used[s])
             continue;
-        interpolate_sizes(t, s, &b, e);
+        tokens[n] = interpolate_sizes(t, s, &b, e);
         x[n] = e->ln_c[s];
         size[n] = e->ln_n[s];
-        tokens[n] = e->ln_c[s] - log(6) - e->ln_n[s];
         loss[n++] = e->ln_loss[s];
     }
     e->n_used = n;
@@ -230,10 +234,11 @@ static enum dtx_status make_table(struct dtx_ctx *ctx, const struct dtx_set *set
                                   struct table *t, void **owner)
 {
     void *memory;
-    DTX_TRY(ctx, dtx_mem_alloc(ctx, 3 * set->n + 1, sizeof(int64_t), owner));
+    DTX_TRY(ctx, dtx_mem_alloc(ctx, 4 * set->n + 1, sizeof(int64_t), owner));
     t->order = *owner;
     t->first = t->order + set->n;
     t->ln_n = (double *)(t->first + set->n + 1);
+    t->ln_rate = t->ln_n + set->n;
     find_curves(t, by_run);
     DTX_TRY(ctx, dtx_mem_alloc(ctx, t->n_curves * STEPS, sizeof(double), &memory));
     t->ln_loss = memory;

@@ -18,7 +18,7 @@ struct dtx_envelope {
     int64_t best[DTX_ENVELOPE_STEPS];                                                       /* curve; -1: none */
     bool used[DTX_ENVELOPE_STEPS];
     int n_used, n_edge;                 /* steps in the lines; left out at an edge */
-    struct dtx_line size, tokens, loss; /* over ln C; tokens = C/(6 N) */
+    struct dtx_line size, tokens, loss; /* ln N, ln D, ln L over ln C */
     char dropped[160];                  /* "": it could be made */
     int64_t n_draws;
     double *size_slope, *tokens_slope, *loss_slope; /* [draws], curves drawn with replacement */

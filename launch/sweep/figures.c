@@ -130,14 +130,14 @@ static void add_budget(struct dtx_figures_maker *m, const struct dtx_fit_variant
 {
     static const char method[] = "approach 2";
     char at[DTX_FIGURE_AT];
-    double n = exp(b->parabola.vertex), c = exp(b->ln_c);
-    snprintf(at, sizeof at, "C=%.6g", c);
+    double n = exp(b->parabola.vertex), d = exp(dtx_budget_tokens(b));
+    snprintf(at, sizeof at, "C=%.6g", exp(b->ln_c));
     struct dtx_figure *f = dtx_figure_add(m, v->name, method, "N_opt", at, "weights", n, 0);
     if (f)
         f->spread.se = b->se_vertex * n;
-    f = dtx_figure_add(m, v->name, method, "D_opt", at, "tokens", c / 6 / n, 0);
+    f = dtx_figure_add(m, v->name, method, "D_opt", at, "tokens", d, 0);
     if (f)
-        f->spread.se = b->se_vertex * c / 6 / n;
+        f->spread.se = b->se_vertex * d * fabs(b->tokens.slope);
     dtx_figure_add(m, v->name, method, "loss", at, "nats", b->parabola.least, 0);
 }
 

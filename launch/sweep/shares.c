@@ -87,7 +87,7 @@ static void ask_frontier_at(struct dtx_figures_maker *m, const char *variant, co
     struct dtx_figure_query q = {.law = &dtx_law_surface, .c = c};
     char at[DTX_FIGURE_AT];
     struct dtx_figure *f[3];
-    snprintf(at, sizeof at, "C=%.6g", c);
+    snprintf(at, sizeof at, "C_6nd=%.6g", c);
     q.of = best_size;
     f[0] = dtx_figure_ask(m, variant, method, "N_opt", at, "weights", &q, e, NULL);
     q.of = best_tokens;
@@ -255,7 +255,7 @@ static void share_surfaces(struct dtx_figures_maker *m, const struct pair *p, co
     struct dtx_frontier f = dtx_frontier_of(p->base->fit.p, p->base_group);
     for (double times = 1; times <= 100 && f.g > 0; times *= 10) {
         double c = most * times, size = dtx_frontier_size(&f, c), tokens = dtx_frontier_tokens(&f, c);
-        snprintf(at, sizeof at, "C=%.6g N_opt=%.4g D_opt=%.4g", c, size, tokens);
+        snprintf(at, sizeof at, "C_6nd=%.6g N_opt=%.4g D_opt=%.4g", c, size, tokens);
         ask_share(m, p, "share of weights", at, weights_share, size, tokens, 0, times > 1);
         ask_share(m, p, "share of tokens", at, tokens_share, size, tokens, 0, times > 1);
         ask_share(m, p, "share of compute", at, compute_share, 0, 0, c, times > 1);

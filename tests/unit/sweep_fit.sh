@@ -30,7 +30,7 @@ near B "$(value all 'approach 3' B '' 6)" 2143.417 1e-5
 near objective "$(value all 'approach 3' objective '' 6)" 0.00101827401780 1e-9
 near "frontier a" "$(value all frontier 'a (N ~ C^a)' '' 6)" .513900 1e-5
 near "predicted loss" "$(value all prediction loss 'N=7e+10 D=1.4e+12' 6)" 1.97337 1e-5
-near "N for 1e24" "$(value all frontier N_opt 'C=1e+24' 6 | head -1)" 9.7179e10 1e-4
+near "N for 1e24" "$(value all frontier N_opt 'C_6nd=1e+24' 6 | head -1)" 9.7179e10 1e-4
 [ "$(value all prediction loss 'N=7e+10 D=1.4e+12' 8)" != "" ] || fail "no interval"
 
 # Two variants: diff needs 0.65 of the weights; every loss exact, so that all surfaces say it.
