@@ -83,8 +83,8 @@ static void add_part(struct dtx_figures_maker *m, const char *variant, const cha
 
 static void add_laws(struct dtx_figures_maker *m, const struct dtx_fit_variant *v)
 {
-    static const char *const methods[DTX_FIT_LAWS] = {"approach 3",    "kaplan L(N,D)", "L(N) at one D",
-                                                      "L(D) at one N", "kaplan L(N)",   "kaplan L(D)"};
+    static const char *const methods[DTX_FIT_LAWS] = {"approach 3",    "kaplan joint", "L(N) at one D",
+                                                      "L(D) at one N", "kaplan L(N)",  "kaplan L(D)"};
     for (int k = 0; k < DTX_FIT_LAWS; k++) {
         const struct dtx_law *law = dtx_fit_laws[k];
         char at[DTX_FIGURE_AT] = "";
@@ -130,14 +130,14 @@ static void add_budget(struct dtx_figures_maker *m, const struct dtx_fit_variant
 {
     static const char method[] = "approach 2";
     char at[DTX_FIGURE_AT];
-    double n = exp(b->parabola.vertex), c = exp(b->ln_c);
-    snprintf(at, sizeof at, "C=%.6g", c);
+    double n = exp(b->parabola.vertex), d = exp(dtx_budget_tokens(b));
+    snprintf(at, sizeof at, "C=%.6g", exp(b->ln_c));
     struct dtx_figure *f = dtx_figure_add(m, v->name, method, "N_opt", at, "weights", n, 0);
     if (f)
         f->spread.se = b->se_vertex * n;
-    f = dtx_figure_add(m, v->name, method, "D_opt", at, "tokens", c / 6 / n, 0);
+    f = dtx_figure_add(m, v->name, method, "D_opt", at, "tokens", d, 0);
     if (f)
-        f->spread.se = b->se_vertex * c / 6 / n;
+        f->spread.se = b->se_vertex * d * fabs(b->tokens.slope);
     dtx_figure_add(m, v->name, method, "loss", at, "nats", b->parabola.least, 0);
 }
 
@@ -150,7 +150,7 @@ static void add_isoflop(struct dtx_figures_maker *m, const struct dtx_fit_varian
     add_drawn(m, v->name, method, "a (N ~ C^a)", iso->lines.size.slope, iso->n_draws, iso->size_slope);
     add_drawn(m, v->name, method, "b (D ~ C^b)", iso->lines.tokens.slope, iso->n_draws, iso->tokens_slope);
     add_drawn(m, v->name, method, "loss exponent", iso->lines.loss.slope, iso->n_draws, iso->loss_slope);
-    dtx_figure_add(m, v->name, method, "a, weighted", "", "", iso->weighted.size.slope, 0);
+    dtx_figure_add(m, v->name, method, "a weighted", "", "", iso->weighted.size.slope, 0);
     dtx_figure_add(m, v->name, method, "ln G (N = G (C/6)^a)", "", "",
                    iso->lines.size.intercept + iso->lines.size.slope * log(6), 0);
     dtx_figure_add(m, v->name, method, "budgets", "", "", iso->n_used, 0);

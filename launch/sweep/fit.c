@@ -5,8 +5,8 @@
 #include <string.h>
 
 #include "kernels/base/mem.h"
-#include "kernels/base/mutant.h"
 #include "kernels/base/rng.h"
+#include "launch/sweep/curves.h"
 
 static const double near = 0.01; /* N or D within 1 % are the same size, the same number of tokens */
 
@@ -255,6 +255,8 @@ static enum dtx_status make(struct dtx_ctx *ctx, struct dtx_fit *fit)
     DTX_TRY(ctx, dtx_points_read(ctx, &fit->options.points, &fit->points));
     if (fit->options.curves.path && *fit->options.curves.path)
         DTX_TRY(ctx, dtx_points_read(ctx, &fit->options.curves, &fit->curve_points));
+    else if (fit->options.folder && *fit->options.folder)
+        DTX_TRY(ctx, dtx_curves_of_sweep(ctx, fit->options.folder, &fit->points, &fit->curve_points));
     DTX_TRY(ctx, make_sets(ctx, fit));
     DTX_TRY(ctx, dtx_mem_alloc(ctx, fit->points.n, sizeof(double) + sizeof(bool), &memory));
     double *values = memory;

@@ -28,6 +28,7 @@ enum dtx_fit_law {
 
 struct dtx_fit_options {
     struct dtx_points_options points, curves; /* curves.path "": none */
+    const char *folder;                       /* of a sweep, whose runs have curves; "" */
     const char *baseline;                     /* "": "softmax", else the first variant */
     double delta;                             /* of the Huber loss; 0: absolute differences */
     int64_t resamples, seed;

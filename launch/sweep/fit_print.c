@@ -119,7 +119,7 @@ static const char *formula_of(const char *method)
                  {"approach 2", "isoFLOP parabolas in ln N"},
                  {"approach 3", "L = E + A/N^alpha + B/D^beta"},
                  {"shared surface", "L = E + A/N^alpha + B/D^beta, E, alpha and beta of all variants"},
-                 {"kaplan L(N,D)", "L = ((N_c/N)^(alpha_N/alpha_D) + D_c/D)^alpha_D"},
+                 {"kaplan joint", "L = ((N_c/N)^(alpha_N/alpha_D) + D_c/D)^alpha_D"},
                  {"kaplan L(N)", "L = (N_c/N)^alpha"},
                  {"kaplan L(D)", "L = (D_c/D)^beta"},
                  {"L(N) at one D", "L = E + A/N^alpha"},

@@ -3,8 +3,6 @@
 
 #include <math.h>
 
-#include "kernels/base/mutant.h"
-
 static double surface_ln_loss(const double *p, double x, double y, int group, double *gradient)
 {
     const double *own = p + 3 + 2 * group;

@@ -121,15 +121,13 @@ static enum dtx_status find_columns(struct reading *r)
             r->column[i] = find_usual(r, i);
     }
     const int *c = r->column;
-    if ((c[COLUMN_N] < 0) + (c[COLUMN_D] < 0) + (c[COLUMN_C] < 0) > 1 || c[COLUMN_LOSS] < 0) {
-        snprintf(text, sizeof text,
-                 "no column for%s%s%s%s%s: name them with --column.n, --column.d, --column.c and "
-                 "--column.loss (two of the first three are enough)",
-                 c[COLUMN_N] < 0 ? " weights (N)" : "", c[COLUMN_D] < 0 ? " tokens (D)" : "",
-                 c[COLUMN_C] < 0 ? " FLOPs (C)" : "", c[COLUMN_LOSS] < 0 ? " the loss" : "", "");
-        return list_columns(r, DTX_E_FORMAT, text);
-    }
-    return DTX_OK;
+    bool few = (c[COLUMN_N] < 0) + (c[COLUMN_D] < 0) + (c[COLUMN_C] < 0) > 1;
+    if (!few && c[COLUMN_LOSS] >= 0)
+        return DTX_OK;
+    snprintf(text, sizeof text, "%s%s%s; --column.n, --column.d, --column.c and --column.loss name columns",
+             few ? "two of weights (N), tokens (D) and FLOPs (C) are needed" : "",
+             few && c[COLUMN_LOSS] < 0 ? ", and " : "", c[COLUMN_LOSS] < 0 ? "no column is the loss" : "");
+    return list_columns(r, DTX_E_FORMAT, text);
 }
 
 static const char *cell(const struct reading *r, int64_t row, enum column which)
