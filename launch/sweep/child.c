@@ -13,6 +13,7 @@
 #include "kernels/base/clock.h"
 #include "kernels/base/mem.h"
 #include "kernels/base/mutant.h"
+#include "launch/submit/script.h"
 #include "launch/sweep/runner.h"
 
 enum { MOST_WORDS = 64, TEXT = 16384 };
@@ -65,10 +66,8 @@ static void add_launcher(struct words *w, const char *launcher, int ranks)
 static void make_words(const struct dtx_sweep_runner *r, const struct dtx_sweep_child *c, struct words *w)
 {
     const struct dtx_sweep_trial *t = &r->sweep.trials.item[c->trial];
-    char program[PATH_MAX] = "dtx", path[DTX_SWEEP_PATH], run[DTX_SWEEP_PATH + 64];
-    ssize_t length = readlink("/proc/self/exe", program, sizeof program - 1);
-    if (length > 0)
-        program[length] = '\0';
+    char program[PATH_MAX], path[DTX_SWEEP_PATH], run[DTX_SWEEP_PATH + 64];
+    dtx_script_program(program, sizeof program);
     add_launcher(w, r->launcher, r->sweep.ranks);
     add(w, program);
     add(w, "train");
