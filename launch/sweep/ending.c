@@ -64,6 +64,8 @@ static enum dtx_sweep_outcome choose(struct dtx_sweep_runner *r, const struct dt
 {
     int64_t saved = dtx_sweep_saved_step(&r->sweep, c->trial);
     *crashes = 0;
+    if (dtx_sweep_run_busy(&r->sweep, c->trial)) /* refused: another host's, which was thought to be gone */
+        return DTX_SWEEP_STOPPED;
     if (c->asked > 0 || (code == CODE_STOPPED && (saved > c->from || r->self.job[0])))
         return DTX_SWEEP_STOPPED;
     if (code == CODE_CONFIG)
