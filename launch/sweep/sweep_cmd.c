@@ -12,6 +12,7 @@ static const struct {
     enum dtx_status (*run)(struct dtx_ctx *, int, char **);
 } commands[] = {
     {"fit", "fit scaling laws to a table of (N, D, loss)", dtx_sweep_fit},
+    {"report", "the fit as one HTML page, its pictures as SVG and PNG", dtx_sweep_report},
 };
 enum { COMMANDS = sizeof commands / sizeof *commands };
 
