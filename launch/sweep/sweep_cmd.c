@@ -11,8 +11,14 @@ static const struct {
     const char *name, *summary;
     enum dtx_status (*run)(struct dtx_ctx *, int, char **);
 } commands[] = {
+    {"plan", "make the table of trials of a SPEC.yaml, with what it will cost", dtx_sweep_plan},
+    {"run", "train what is left of a sweep on this machine", dtx_sweep_run},
+    {"submit", "train what is left as a Slurm array", dtx_sweep_submit},
+    {"status", "the trials in a table: state, loss, time left", dtx_sweep_status},
     {"fit", "fit scaling laws to a table of (N, D, loss)", dtx_sweep_fit},
     {"report", "the fit as one HTML page, its pictures as SVG and PNG", dtx_sweep_report},
+    {"coordcheck", "how coordinates change over width and depth, with and without a rule of transfer",
+     dtx_sweep_coordcheck},
 };
 enum { COMMANDS = sizeof commands / sizeof *commands };
 
