@@ -66,7 +66,7 @@ enum dtx_status dtx_comm_begin(struct dtx_comm *comm, enum dtx_ledger_op op, con
 enum dtx_status dtx_comm_end(struct dtx_comm *comm, const struct dtx_comm_call *call, enum dtx_span_kind kind,
                              enum dtx_status status)
 {
-    dtx_ledger_finish(call->mark, status == DTX_OK);
+    comm->ctx->waited += dtx_ledger_finish(call->mark, status == DTX_OK);
     dtx_trace_end(comm->ctx, call->time, kind, comm->name, dtx_ledger_op_name(call->op), call->number, call->bytes);
     return status;
 }
@@ -163,7 +163,7 @@ enum dtx_status dtx_comm_wait(struct dtx_request *request)
     double time = dtx_trace_begin(comm->ctx);
     dtx_ledger_wait(request->mark);
     enum dtx_status status = comm->table->wait(request);
-    dtx_ledger_finish(request->mark, status == DTX_OK);
+    comm->ctx->waited += dtx_ledger_finish(request->mark, status == DTX_OK);
     dtx_trace_end(comm->ctx, time, own_span(comm), comm->name, "wait for message", comm->calls - 1, 0);
     return status;
 }

@@ -136,17 +136,18 @@ void dtx_ledger_wait(struct dtx_ledger_mark mark)
     atomic_store_explicit(&e->state, DTX_LEDGER_WAITING, memory_order_release);
 }
 
-void dtx_ledger_finish(struct dtx_ledger_mark mark, bool ok)
+double dtx_ledger_finish(struct dtx_ledger_mark mark, bool ok)
 {
     if (!mark.page)
-        return;
+        return 0;
     double now = dtx_clock_now();
     struct dtx_ledger_entry *e = entry_of(mark);
     atomic_store_explicit(&mark.page->ended, now, memory_order_relaxed);
     if (!e)
-        return;
+        return 0;
     e->end = now;
     atomic_store_explicit(&e->state, ok ? DTX_LEDGER_DONE : DTX_LEDGER_FAILED, memory_order_release);
+    return now - e->start;
 }
 
 bool dtx_ledger_patient(const struct dtx_ledger_page *page, const struct dtx_ledger_entry *entry, double now)

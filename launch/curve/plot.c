@@ -89,8 +89,7 @@ static enum dtx_status put_data(struct dtx_ctx *ctx, FILE *script, const struct 
     return DTX_OK;
 }
 
-/* A text in single quotes: a quote is doubled, nothing else has a meaning. */
-static void put_quoted(FILE *script, const char *text)
+void dtx_gnuplot_put_quoted(FILE *script, const char *text)
 {
     fputc('\'', script);
     for (; *text; text++) {
@@ -114,7 +113,7 @@ static enum dtx_status put_script(struct dtx_ctx *ctx, FILE *script, const struc
         "set xlabel 'step'\nset ylabel 'loss (nats per token)'\nset format x '%.0f'\nset xrange [0:*]\n"
         "set offsets 0, 0, graph 0.04, graph 0.04\nset title noenhanced\nset title ",
         script);
-    put_quoted(script, plot->title);
+    dtx_gnuplot_put_quoted(script, plot->title);
     fputc('\n', script);
     DTX_TRY(ctx, put_data(ctx, script, l));
     fputs("plot $train with lines linewidth 0.8 linecolor '#a6c8e8' title 'training loss', "
@@ -195,6 +194,13 @@ static enum dtx_status write_picture(struct dtx_ctx *ctx, FILE *script, const ch
     return status;
 }
 
+enum dtx_status dtx_gnuplot_write(struct dtx_ctx *ctx, FILE *script, const char *path)
+{
+    if (fflush(script) != 0 || lseek(fileno(script), 0, SEEK_SET) != 0)
+        return dtx_fail(ctx, DTX_E_IO, "cannot write a temporary file: %s", strerror(errno));
+    return write_picture(ctx, script, path);
+}
+
 enum dtx_status dtx_plot_write(struct dtx_ctx *ctx, const struct dtx_plot *plot, enum dtx_plot_format format,
                                const char *path)
 {
@@ -204,10 +210,8 @@ enum dtx_status dtx_plot_write(struct dtx_ctx *ctx, const struct dtx_plot *plot,
     if (!script)
         return dtx_fail(ctx, DTX_E_IO, "cannot make a temporary file: %s", strerror(errno));
     enum dtx_status status = put_script(ctx, script, plot, format);
-    if (status == DTX_OK && (fflush(script) != 0 || lseek(fileno(script), 0, SEEK_SET) != 0))
-        status = dtx_fail(ctx, DTX_E_IO, "cannot write a temporary file: %s", strerror(errno));
     if (status == DTX_OK)
-        status = write_picture(ctx, script, path);
+        status = dtx_gnuplot_write(ctx, script, path);
     fclose(script);
     return status;
 }

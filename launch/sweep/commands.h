@@ -9,5 +9,8 @@ enum dtx_status dtx_sweep_plan(struct dtx_ctx *ctx, int argc, char **argv);
 enum dtx_status dtx_sweep_run(struct dtx_ctx *ctx, int argc, char **argv);
 enum dtx_status dtx_sweep_submit(struct dtx_ctx *ctx, int argc, char **argv);
 enum dtx_status dtx_sweep_status(struct dtx_ctx *ctx, int argc, char **argv);
+enum dtx_status dtx_sweep_fit(struct dtx_ctx *ctx, int argc, char **argv);
+enum dtx_status dtx_sweep_coordcheck(struct dtx_ctx *ctx, int argc, char **argv);
+enum dtx_status dtx_sweep_report(struct dtx_ctx *ctx, int argc, char **argv);
 
 #endif

@@ -15,6 +15,9 @@ static const struct {
     {"run", "train what is left of a sweep on this machine", dtx_sweep_run},
     {"submit", "train what is left as a Slurm array", dtx_sweep_submit},
     {"status", "the trials in a table: state, loss, time left", dtx_sweep_status},
+    {"fit", "fit scaling laws to a table of (N, D, loss)", dtx_sweep_fit},
+    {"coordcheck", "how coordinates change over width and depth, with and without a rule of transfer",
+     dtx_sweep_coordcheck},
 };
 enum { COMMANDS = sizeof commands / sizeof *commands };
 
