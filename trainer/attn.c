@@ -28,6 +28,19 @@ const struct dtx_attn_variant *dtx_attn_find(const char *name)
     return NULL;
 }
 
+bool dtx_attn_match(const struct dtx_model_config *from, const struct dtx_attn_variant *to,
+                    struct dtx_model_config *out)
+{
+    int64_t factor = from->attention->softmax_heads;
+    if (from->heads * factor % to->softmax_heads || from->kv_heads * factor % to->softmax_heads)
+        return false;
+    *out = *from;
+    out->attention = to;
+    out->heads = from->heads * factor / to->softmax_heads;
+    out->kv_heads = from->kv_heads * factor / to->softmax_heads;
+    return true;
+}
+
 /* This rank's heads. */
 static struct dtx_attn_shape local_shape(const struct dtx_layer *layer)
 {

@@ -66,6 +66,7 @@ struct dtx_engine_config {
     bool overlap;         /* sums of gradients and gathers of weights go on beside the computation */
     int64_t bucket_bytes; /* of gradients that are reduced together */
     struct dtx_split split;
+    bool snapshot; /* a copy of masters and states in host memory, to go back to (trainer/health.h) */
 };
 
 /* Rows of `dtx train`, ended by a NULL key. */

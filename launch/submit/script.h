@@ -6,7 +6,7 @@
 
 #include "kernels/base/status.h"
 
-enum { DTX_SCRIPT_LINES = 32, DTX_SCRIPT_TEXT = 16384 };
+enum { DTX_SCRIPT_LINES = 48, DTX_SCRIPT_TEXT = 16384 };
 
 /* Lines of the head, each "#SBATCH --nodes=2" or "run=/scratch/run". One that the template has replaces its value
  * there, keeping the comment behind it, or drops it ("#SBATCH --signal="); further #SBATCH lines follow the template's.

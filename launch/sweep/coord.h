@@ -62,7 +62,4 @@ enum dtx_status dtx_coord_draw(struct dtx_ctx *ctx, const struct dtx_coord_serie
 /* "none", "mup", "completep". */
 const char *dtx_coord_rule_name(enum dtx_transfer_rule rule);
 
-/* `dtx sweep coordcheck`. */
-enum dtx_status dtx_sweep_coordcheck(struct dtx_ctx *ctx, int argc, char **argv);
-
 #endif

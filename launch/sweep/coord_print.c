@@ -110,7 +110,7 @@ static void put_panel(FILE *script, const struct dtx_coord_series *s, int kind, 
     fputs("end\n", script);
     snprintf(title, sizeof title, "%s  %+.2f", dtx_coord_names[kind], dtx_coord_slope(s, kind, steps, NULL));
     fputs("set title ", script);
-    dtx_gnuplot_put_quoted(script, title);
+    dtx_gnuplot_quote(script, title);
     fprintf(script, "\nset xlabel '%s'\n", s->by_depth ? "layers" : "width");
     if (first)
         fprintf(script, "set ylabel 'rule %s'\n", dtx_coord_rule_name(s->rule));

@@ -6,6 +6,7 @@
 #include "kernels/backend.h"
 #include "kernels/base/host.h"
 #include "kernels/base/mem.h"
+#include "launch/sweep/commands.h"
 #include "launch/sweep/coord.h"
 #include "trainer/session.h"
 
