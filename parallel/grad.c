@@ -281,6 +281,15 @@ enum dtx_status dtx_grads_norm(struct dtx_grads *g, struct dtx_queue *queue, dou
     return DTX_OK;
 }
 
+void dtx_grads_row_squares(const struct dtx_grads *g, double *whole, double *here)
+{
+    const struct dtx_params *p = g->params;
+    for (int i = 0; i < p->n; i++) {
+        whole[i] = g->host_sums[i];
+        here[i] = p->item[i].held ? sum_row(g, &p->item[i]) : 0;
+    }
+}
+
 enum dtx_status dtx_grads_square_sum(struct dtx_grads *g, struct dtx_queue *queue, const struct dtx_tensor *x,
                                      double *sum)
 {

@@ -63,6 +63,10 @@ enum dtx_status dtx_grads_reduce(struct dtx_grads *grads, struct dtx_queue *queu
 /* The global L2 norm, the same bits on every rank. Waits for the queue. Collective over the mesh. */
 enum dtx_status dtx_grads_norm(struct dtx_grads *grads, struct dtx_queue *queue, double *norm);
 
+/* After dtx_grads_norm, of each row of the table: Σ x² of the whole row, the same on every rank, and of what this rank
+ * holds of it once reduced (its part over tp; 0 where it holds nothing). Not collective. */
+void dtx_grads_row_squares(const struct dtx_grads *grads, double *whole, double *here);
+
 /* Σ x² of one tensor of the master dtype that is no larger than the largest row held. Waits. Not collective. */
 enum dtx_status dtx_grads_square_sum(struct dtx_grads *grads, struct dtx_queue *queue, const struct dtx_tensor *x,
                                      double *sum);

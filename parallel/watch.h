@@ -31,6 +31,9 @@ enum dtx_status dtx_watch_start(struct dtx_comm *world, const struct dtx_watch_o
  * aborted. Collective over the world. */
 enum dtx_status dtx_watch_share(struct dtx_comm *world, const char *run,
                                 void (*reported)(void *self, const char *cause), void *self);
+/* For `reported`: [ranks of the world] those that the table is about (dead, stopped, failed, missing). Not collective.
+ */
+void dtx_watch_blamed(struct dtx_comm *world, bool *blamed);
 /* The members of `comm` are at disks between its collectives: one that waits counts as hanging after `seconds` (0:
  * never) instead of the watch's timeout, and until then nobody is said to be missing there. Not collective. */
 void dtx_watch_patience(struct dtx_comm *comm, double seconds);

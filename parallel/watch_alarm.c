@@ -223,6 +223,21 @@ void dtx_watch_print(struct dtx_comm *world)
     dtx_watch_view_free(&view);
 }
 
+void dtx_watch_blamed(struct dtx_comm *world, bool *blamed)
+{
+    struct dtx_watch *w = world->watch;
+    struct dtx_watch_view view;
+    struct dtx_ctx ctx;
+    memset(blamed, 0, (size_t)world->size * sizeof *blamed);
+    if (!w)
+        return;
+    dtx_ctx_init_child(&ctx, &w->ctx);
+    if (dtx_watch_view_make(&ctx, &w->place, w->ledger->host, w->ledger, &view) != DTX_OK)
+        return;
+    dtx_watch_view_blame(&ctx, &view, blamed);
+    dtx_watch_view_free(&view);
+}
+
 void dtx_watch_leave(struct dtx_comm *comm)
 {
     if (comm->watch && comm->watch->ledger->end == DTX_LEDGER_RUNS)

@@ -30,6 +30,7 @@ struct table {
     int *other; /* [size], scratch */
     int findings;
     bool all_gone; /* as far as is known */
+    bool *blamed;  /* [size], or NULL */
 };
 
 void dtx_watch_ranges(const int *ranks, int n, char *text, size_t bytes)
@@ -144,6 +145,12 @@ static bool finding(struct table *t, int *n)
     return (*n)++ < MOST_FINDINGS;
 }
 
+static void blame(struct table *t, const int *ranks, int n)
+{
+    for (int i = 0; i < n && t->blamed; i++)
+        t->blamed[ranks[i]] = true;
+}
+
 /* Dead, stopped, failed, unheard of. */
 static void print_conditions(struct table *t)
 {
@@ -160,7 +167,9 @@ static void print_conditions(struct table *t)
                 t->ranks[n++] = r;
         if (n == 0)
             continue;
-        t->findings += strcmp(kinds[k].name, "unknown") != 0;
+        bool known = strcmp(kinds[k].name, "unknown") != 0;
+        t->findings += known;
+        blame(t, t->ranks, known ? n : 0);
         fprintf(t->file, "  %-9s ", kinds[k].name);
         say_ranks(t, t->ranks, n);
         const struct dtx_ledger *ledger = t->view->seats[t->ranks[0]].ledger;
@@ -230,7 +239,10 @@ static void print_missing(struct table *t, const struct member *group, int n, bo
         if (seat >= 0 && (!member || member->page->collectives < number) && (all || !victim(t, seat)))
             t->ranks[n_missing++] = seat;
     }
-    if (n_missing == 0 || !e || !finding(t, printed))
+    if (n_missing == 0 || !e)
+        return;
+    blame(t, t->ranks, n_missing);
+    if (!finding(t, printed))
         return;
     char waiting[LIST_TEXT];
     dtx_watch_ranges(t->other, n_waiting, waiting, sizeof waiting);
@@ -322,8 +334,9 @@ static void print_messages(struct table *t, const struct member *group, int n, b
             const struct dtx_ledger_page *there = n == 2 ? group[1 - m].page : NULL;
             const struct dtx_ledger_entry *match = there ? numbered(there, e->number, op, op + 1) : NULL;
             uint64_t begun = !there ? 0 : receive ? there->sends : there->receives;
-            if (e->state == DTX_LEDGER_WAITING && begun < e->number && (all || !victim(t, seat)) &&
-                finding(t, missing)) {
+            bool absent = e->state == DTX_LEDGER_WAITING && begun < e->number && (all || !victim(t, seat));
+            blame(t, &seat, absent);
+            if (absent && finding(t, missing)) {
                 fprintf(t->file, "  missing   ");
                 say_ranks(t, &seat, 1);
                 fprintf(t->file, " in %s message #%" PRIu64 ": rank %d waits in ", page->name, e->number,
@@ -469,9 +482,9 @@ static enum dtx_status list_members(struct dtx_ctx *ctx, struct table *t)
     return DTX_OK;
 }
 
-int dtx_watch_view_print(struct dtx_ctx *ctx, const struct dtx_watch_view *view, FILE *file)
+static int print(struct dtx_ctx *ctx, const struct dtx_watch_view *view, FILE *file, bool *blamed)
 {
-    struct table t = {.view = view, .file = file, .all_gone = true};
+    struct table t = {.view = view, .file = file, .all_gone = true, .blamed = blamed};
     for (int r = 0; r < view->size; r++)
         t.all_gone = t.all_gone && (view->seats[r].process == 'X' || view->seats[r].process == '?');
     if (list_members(ctx, &t) == DTX_OK) {
@@ -484,4 +497,19 @@ int dtx_watch_view_print(struct dtx_ctx *ctx, const struct dtx_watch_view *view,
     dtx_mem_free(t.members);
     dtx_mem_free(t.ranks);
     return t.findings;
+}
+
+int dtx_watch_view_print(struct dtx_ctx *ctx, const struct dtx_watch_view *view, FILE *file)
+{
+    return print(ctx, view, file, NULL);
+}
+
+void dtx_watch_view_blame(struct dtx_ctx *ctx, const struct dtx_watch_view *view, bool *blamed)
+{
+    FILE *nowhere = fopen("/dev/null", "w");
+    memset(blamed, 0, (size_t)view->size * sizeof *blamed);
+    if (!nowhere)
+        return;
+    print(ctx, view, nowhere, blamed);
+    fclose(nowhere);
 }

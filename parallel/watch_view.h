@@ -58,6 +58,8 @@ void dtx_watch_view_free(struct dtx_watch_view *view);
 /* Who is dead, stopped or unheard of; who is missing in which collective; who disagrees; and a row for every place at
  * which ranks are, equal ones in one row. Returns the number of findings (0: all is well, as far as can be seen). */
 int dtx_watch_view_print(struct dtx_ctx *ctx, const struct dtx_watch_view *view, FILE *file);
+/* blamed [size]: those ranks that the findings are about: dead, stopped, failed, or missing where others wait. */
+void dtx_watch_view_blame(struct dtx_ctx *ctx, const struct dtx_watch_view *view, bool *blamed);
 /* "0-3,7" */
 void dtx_watch_ranges(const int *ranks, int n, char *text, size_t bytes);
 

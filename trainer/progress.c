@@ -137,7 +137,7 @@ static void print_line(struct dtx_progress *p, const struct dtx_step_record *r)
     int n = make_fields(p, r, fields);
     join_fields(fields, n, LINE_BYTES, line);
     dtx_progress_clear(p);
-    fprintf(p->file, "dtx: %s%s\n", line, r->skipped ? "  no update: loss or gradient is not finite" : "");
+    fprintf(p->file, "dtx: %s%s%s\n", line, r->skipped ? "  no update: " : "", r->skipped ? r->why : "");
     fflush(p->file);
 }
 

@@ -19,8 +19,8 @@ static void put_line(FILE *file, const char *key, const char *text)
     fputc('\n', file);
 }
 
-static void put_page(FILE *file, const struct dtx_run_page *p, const char *state, int code, const char *cause,
-                     const char *host)
+static void put_page(FILE *file, const struct dtx_run_page *p, const char *state, enum dtx_status status,
+                     const char *cause, const char *host)
 {
     char left[16] = "";
     fprintf(file, "state: %s\nstep: %lld\nsteps: %lld\n", state, (long long)p->step, (long long)p->steps);
@@ -32,7 +32,8 @@ static void put_page(FILE *file, const struct dtx_run_page *p, const char *state
             p->local);
     put_line(file, "before", p->before);
     put_line(file, "cause", cause);
-    fprintf(file, "code: %d\ntime: %.0f\nhost: %s\n", code, dtx_clock_wall(), host);
+    fprintf(file, "kind: %s\ncode: %d\ntime: %.0f\nhost: %s\n", dtx_status_name(status), dtx_status_exit_code(status),
+            dtx_clock_wall(), host);
 }
 
 /* `suffix`: of the file that becomes the page: writers on other ranks and threads have their own. */
@@ -45,7 +46,7 @@ static void write_page(const struct dtx_ctx *ctx, const char *run_dir, const str
     FILE *file = fopen(temporary, "w");
     bool written = file != NULL;
     if (file) {
-        put_page(file, page, state, dtx_status_exit_code(status), cause, ctx->host);
+        put_page(file, page, state, status, cause, ctx->host);
         written = fflush(file) == 0 && (!sync || fsync(fileno(file)) == 0);
         written = fclose(file) == 0 && written;
     }

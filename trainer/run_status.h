@@ -8,7 +8,7 @@
  *   attempt          its number, from 1
  *   checkpoint, local_checkpoint    names of the newest, durable and on the nodes' disks; "-": none
  *   before           how the attempt before ended
- *   cause, code      why this one has ended, and its exit code
+ *   cause, kind, code    why this one has ended: in words, the status' name, the exit code
  *   time, host       of this page, seconds since 1970; rank 0's
  * Rank 0; not collective.
  */

@@ -133,7 +133,7 @@ static enum dtx_status find_local(struct dtx_session *s, enum dtx_status status)
     }
     snprintf(s->source, sizeof s->source, "%s", folder);
     s->meta = s->local_index.meta;
-    s->local_index.meta.config = s->local_index.meta.ledger = NULL;
+    s->local_index.meta.config = s->local_index.meta.ledger = s->local_index.meta.health = NULL;
     return DTX_OK;
 }
 
@@ -404,13 +404,18 @@ static enum dtx_status choose_processor(struct dtx_session *s, int *threads, int
     return DTX_OK;
 }
 
-static enum dtx_status open_engine(struct dtx_session *s, bool saves)
+static enum dtx_status open_backend(struct dtx_session *s)
 {
     int threads, isa;
     DTX_TRY(s->ctx, choose_processor(s, &threads, &isa));
     dtx_isa_limit_libraries(s->ctx, isa);
     enum dtx_status status = dtx_backend_open(s->ctx, dtx_opt_text(s->opt, "device"), threads, isa, &s->backend);
-    DTX_TRY(s->ctx, dtx_comm_agree(s->world, status));
+    return dtx_comm_agree(s->world, status);
+}
+
+static enum dtx_status open_engine(struct dtx_session *s, bool saves)
+{
+    int isa = s->backend->isa;
     DTX_TRY(s->ctx, dtx_memory_check(s->world, &s->config, s->backend, saves));
     DTX_TRY(s->ctx, dtx_engine_create(s->ctx, &s->config, s->world, s->backend, &s->engine));
     if (s->resumed && !s->meta.origin[0] && strcmp(s->meta.isa, dtx_isa_name(isa)) != 0 && s->world->rank == 0)
@@ -431,13 +436,18 @@ static enum dtx_status open_parts(struct dtx_session *s, const struct dtx_sessio
     dtx_start_mark(&s->start, "options");
     if (*done)
         return DTX_OK;
-    struct dtx_watch_options watch = {.timeout = dtx_opt_real(s->opt, "comm.timeout"),
+    double timeout = dtx_opt_real(s->opt, "comm.timeout");
+    bool shorter = command->timeout > 0 && (timeout == 0 || timeout > command->timeout);
+    struct dtx_watch_options watch = {.timeout = shorter ? command->timeout : timeout,
                                       .dir = dtx_opt_text(s->opt, "comm.watch_dir"),
                                       .check = dtx_opt_bool(s->opt, "comm.check"),
                                       .stop_asked = dtx_stop_requested};
     if (!s->world->watch)
         DTX_TRY(ctx, dtx_watch_start(s->world, &watch));
     dtx_start_mark(&s->start, "watch");
+    DTX_TRY(ctx, open_backend(s));
+    if (command->no_model)
+        return DTX_OK;
     DTX_TRY(ctx, open_engine(s, !command->needs_checkpoint));
     dtx_start_mark(&s->start, "model");
     if (s->resumed || s->initialized) {
@@ -457,12 +467,11 @@ static void close_parts(struct dtx_session *s)
     dtx_backend_close(s->backend);
     dtx_opt_free(s->opt);
     dtx_mem_free(s->text);
-    dtx_mem_free(s->meta.config);
-    dtx_mem_free(s->meta.ledger);
+    dtx_ckpt_meta_free(&s->meta);
     s->engine = NULL;
     s->backend = NULL;
     s->opt = NULL;
-    s->text = s->meta.config = s->meta.ledger = NULL;
+    s->text = NULL;
     dtx_ckpt_index_free(&s->local_index);
 }
 
@@ -549,8 +558,7 @@ enum dtx_status dtx_session_close(struct dtx_session *s, enum dtx_status status)
     } else {
         dtx_engine_halt(s->engine); /* no thread of this rank is in MPI when it ends */
         dtx_opt_free(s->opt);       /* but not `text`: a thread that writes a checkpoint may still read it */
-        dtx_mem_free(s->meta.config);
-        dtx_mem_free(s->meta.ledger);
+        dtx_ckpt_meta_free(&s->meta);
     }
     return dtx_comm_finish(s->world, status, DTX_COMM_GRACE);
 }

@@ -20,6 +20,8 @@ struct dtx_session_command {
     bool needs_checkpoint;             /* --resume is required; weights alone will do; the mesh is not taken from it */
     bool one_rank;
     bool needs_data; /* data.train must be set */
+    bool no_model;   /* stops short of the engine and of a checkpoint's arrays */
+    double timeout;  /* comm.timeout is no longer than this; 0: what the options say */
 };
 
 struct dtx_session {

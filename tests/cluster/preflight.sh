@@ -1,44 +1,38 @@
 #!/usr/bin/env bash
-# test: label=cluster timeout=180
-# A node that fails the pre-flight is excluded, and the job goes on upon the other with another mesh; taken off the list it
-# is used again. (nodes.sh: where no other node is left.)
+# test: label=cluster timeout=150
+# dtx doctor --ranks under srun on two nodes: passes on a shared folder, with Slurm's names for the nodes; a folder that
+# every node has for itself is seen through; a stopped rank's node is the one that --bad-nodes names.
 set -uo pipefail
 . "$DTX_SOURCE/tests/harness/cluster.sh"
 cluster_enter "$@"
 . "$DTX_SOURCE/tests/harness/train.sh"
-. "$DTX_SOURCE/tests/harness/jobs.sh"
 cluster_start
-make_data
+doctor=("$DTX" doctor --ranks --parallel.tp 2 --cpu.threads 1 --seconds 0.05 --least.gemm 0 --least.memory 0 --least.node 0
+    --least.link 0 --bad-nodes bad)
+says() { # TEXT…
+    local text
+    for text; do grep -qE -- "$text" log || complain "no '$text' in $(cat log)"; done
+}
 
-# In place of the program: its pre-flight fails on the nodes that are named in $work/bad.
-cat >standin <<END
-#!/usr/bin/env bash
-[ "\$1" = doctor ] || exec $DTX "\$@"
-while [ "\$1" != --bad-nodes ]; do shift; done
-! grep -qx "\$(hostname)" $work/bad || { hostname >>"\$2"; exit 1; }
-END
-chmod +x standin
-: >bad
-edit="s|^dtx=[^ ]*|dtx=$work/standin|; s/^backoff=30/backoff=1/; s/^crashes=3/crashes=1/"
-options=(--train.steps 12 --checkpoint.every 0 --eval.every 0 --preflight)
+on_nodes 4 "${doctor[@]}" >log 2>&1 || complain "two fit nodes, exit code $?: $(cat log)"
+says '^pre-flight: passed: 2 nodes, 4 ranks' '^n1 +2 ' '^n2 +2 ' '^three steps: as they should be'
+[ -z "$(cat bad)" ] || complain "bad nodes: $(cat bad)"
+[ -z "$(find . -maxdepth 1 -name '.dtx-doctor*')" ] || complain "left behind: $(ls -A)"
 
-echo n2 >bad
-submit run "${options[@]}" --nodes 1-2
-until_true 90 "the end of the run" in_state run done
-until_true 20 "the end of the job" gone "$job"
-grep -qE '^n2  # .* failed the pre-flight of attempt 1$' run/excluded || complain "excluded: $(cat run/excluded)"
-said run | grep -q 'requeued without n2' || complain "not said: $(said run)"
-! grep -q '^dtx: step' run/logs/attempt-1.log || complain "trained on a node that fails: $(cat run/logs/attempt-1.log)"
-head -n 1 run/logs/attempt-2.log | grep -q ' on n1 (1 nodes × 2 ranks), --parallel.tp=2 --parallel.dp=1 ' ||
-    complain "the second attempt: $(head -n 1 run/logs/attempt-2.log)"
-grep -q '^1 --parallel.tp=2 --parallel.dp=1 ' run/meshes || complain "the mesh is not kept: $(cat run/meshes)"
+# Each node has a /tmp of its own: there are as many that see the files as do not, so neither is blamed.
+on_nodes 4 "${doctor[@]}" --run.dir /tmp/run >log 2>&1
+[ $? = 1 ] || complain "a folder that is not shared: $(cat log)"
+says '^FAULT +n2 does not see what other nodes write in /tmp/.dtx-doctor' 'no single node is to blame$'
+[ -z "$(cat bad)" ] || complain "bad nodes of a folder: $(cat bad)"
 
-# Off the list, and given to Slurm again: both nodes.
-: >bad
-sed -i '/^n2/d' run/excluded
-sed -i 's/^options=(/options=(--train.until=12 /' run/train.sbatch
-resubmit run
-until_true 60 "the resubmitted job's end" gone "$job"
-head -n 1 run/logs/attempt-3.log | grep -qF ' on n[1-2] (2 nodes' || complain "the third attempt: $(head -n 1 run/logs/attempt-3.log)"
-
+on_nodes 4 "${doctor[@]}" --seconds 2 --comm.timeout 4 >log 2>&1 &
+for _ in $(seq 200); do
+    pid=$(sed -n 's/^rank 3 pid \([0-9]*\).*/\1/p' .dtx-doctor-*/watch/ranks 2>/dev/null)
+    [ -z "$pid" ] || break
+    sleep 0.05
+done
+on_node n2 kill -STOP "$pid"
+wait $! && complain "a stopped rank, but exit code 0"
+says '^  (stopped|missing) +rank 3 \(n2' '^dtx: pre-flight: FAILED: unfit: n2$'
+[ "$(cat bad)" = n2 ] || complain "bad nodes of a stopped rank: $(cat bad)"
 finish
