@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "kernels/base/command.h"
+#include "kernels/base/mutant.h"
 #include "launch/plan/plan.h"
 #include "launch/submit/script.h"
 #include "trainer/session.h"
@@ -144,7 +145,7 @@ static void ask_nodes(struct submission *s)
 {
     struct dtx_script *script = &s->script;
     char word[PATH_MAX + 16];
-    if (s->fewest < s->nodes) {
+    if (s->fewest < s->nodes && !DTX_MUTANT(submit_elastic_asks_tasks)) {
         dtx_script_set(script, "#SBATCH --nodes=%d-%d", s->fewest, s->nodes);
         dtx_script_set(script, "#SBATCH --ntasks-per-node=");
         dtx_script_set(script, "#SBATCH --mincpus=%d", s->tasks * (s->cpus ? s->cpus : 1));
@@ -303,7 +304,7 @@ static enum dtx_status submit(struct submission *s)
     DTX_TRY(s->ctx, dtx_plan_open(&s->plan, s->opt, s->nodes * s->tasks, s->tasks));
     DTX_TRY(s->ctx, dtx_plan_search(&s->plan, false));
     DTX_TRY(s->ctx, dtx_plan_check(&s->plan));
-    if (s->fewest < s->nodes)
+    if (s->fewest < s->nodes && !DTX_MUTANT(submit_fewest_unchecked))
         DTX_TRY(s->ctx, check_fewest(s));
     fill_script(s);
     if (dtx_opt_bool(s->opt, "dry-run"))

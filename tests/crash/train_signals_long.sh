@@ -46,7 +46,7 @@ phase() { # NAME: starts the run and returns in that phase
         ready_steps=1 begin "$folder" "${two[@]}" --eval.every 1 --eval.samples 8000 --data.heldout 0.5
         ;;
     sync | async)
-        launch "$folder" "${slow[@]}" DISK_FOLDER="$folder/checkpoints" DISK_PAUSE=10 "${two[@]}" --checkpoint.every 20 \
+        launch "$folder" "${slow[@]}" DISK_FOLDER="$folder/checkpoints" DISK_PAUSE=10 "${two[@]}" --checkpoint.every 2 \
             --checkpoint.async "$([ "$1" = async ] && echo true || echo false)"
         saving
         ranks=$(pgrep -P "$process" -x dtx)
