@@ -25,10 +25,17 @@ static void put_title(struct dtx_report *r, const char *text)
     dtx_gnuplot_quote(r->script, text);
 }
 
+/* The variant's name as it is, whatever marks of gnuplot's are in it, and more. */
 static void put_titles(struct dtx_report *r, const char *variant, const char *rest)
 {
-    char text[160];
-    snprintf(text, sizeof text, "%.80s%s", variant, rest);
+    char text[256];
+    size_t n = 0;
+    for (; *variant && n < sizeof text - 64; variant++) {
+        if (strchr("_^{}@&~\\", *variant))
+            text[n++] = '\\';
+        text[n++] = *variant;
+    }
+    snprintf(text + n, sizeof text - n, "%s", rest);
     put_title(r, text);
 }
 
@@ -318,7 +325,7 @@ static void draw_residuals(struct dtx_report *r, int variant)
             continue;
         fprintf(next(r, &first), "$residuals_%d with points pointtype 7 pointsize 0.7 linecolor rgb '%s'", v,
                 colour_of(r, v));
-        put_title(r, r->fit->variant[v].name);
+        put_titles(r, r->fit->variant[v].name, "");
     }
     fputs(", 0 with lines dashtype 2 linecolor rgb '#444444' notitle\n", r->script);
 }
