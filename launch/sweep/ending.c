@@ -31,9 +31,10 @@ static int exit_code(const char *run, const struct dtx_sweep_child *c, int code,
                  strcmp(text, "running") != 0;
     if (wrote && dtx_run_status_read(run, "cause", text, sizeof text) && *text)
         snprintf(cause, 256, "%.250s", text);
-    if (wrote && dtx_run_status_read(run, "code", text, sizeof text))
+    int own = WIFEXITED(code) ? WEXITSTATUS(code) : 1;
+    if (wrote && dtx_run_status_read(run, "code", text, sizeof text) && atoi(text) != 0)
         return atoi(text);
-    return WIFEXITED(code) && WEXITSTATUS(code) ? WEXITSTATUS(code) : 1;
+    return own || wrote ? own : 1;
 }
 
 enum dtx_status dtx_sweep_finish_verified(struct dtx_sweep_runner *r, int trial, int attempt, bool *done)
