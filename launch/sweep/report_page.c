@@ -171,7 +171,9 @@ static const struct {
     const char *method, *by;
 } shares[] = {{"equivalence (shared surface)", "surface with E, α, β in common"},
               {"equivalence", "a surface for each variant"},
+              {"equivalence (shared L(N) at one D)", "laws of N at that D with E and α in common"},
               {"equivalence (L(N) at one D)", "laws of N at that D"},
+              {"equivalence (shared L(D) at one N)", "laws of D at that N with E and β in common"},
               {"equivalence (L(D) at one N)", "laws of D at that N"}};
 enum { SHARES = sizeof shares / sizeof *shares };
 
