@@ -184,7 +184,7 @@ static void judge_clocks(struct dtx_preflight *p)
     }
 }
 
-/* How many ranks' texts (offset into the record, length 0: eight bytes) are this rank's. */
+/* How many ranks have this rank's value in a field of the record. */
 static int same(const struct dtx_preflight *p, int rank, size_t offset, size_t bytes)
 {
     int n = 0;
@@ -208,19 +208,22 @@ static void judge_programs(struct dtx_preflight *p)
 {
     int program = usual_rank(p, FIELD(program)), libraries = usual_rank(p, FIELD(libraries)),
         isa = usual_rank(p, FIELD(isa));
-    for (int n = 0; n < p->n_nodes; n++) {
-        int first = p->nodes[n].rank[0];
-        const struct dtx_preflight_rank *r = &p->ranks[first];
-        if (strcmp(r->libraries, p->ranks[libraries].libraries) != 0)
-            report(p, n, true, "libraries", "has %s; most have %s", r->libraries, p->ranks[libraries].libraries);
-        else if (r->program != p->ranks[program].program)
-            report(p, n, true, "program",
-                   "runs another executable of dtx than most (%016llx, not %016llx): an old copy on its own disk?",
-                   (unsigned long long)r->program, (unsigned long long)p->ranks[program].program);
-        if (r->isa != p->ranks[isa].isa)
-            report(p, n, false, "processor", "%s has instruction set %s, most have %s: all ranks take the lowest",
-                   r->processor, dtx_isa_name(r->isa), dtx_isa_name(p->ranks[isa].isa));
-    }
+    for (int n = 0; n < p->n_nodes; n++)
+        for (int i = 0, said = 0; i < p->nodes[n].n && !said; i++) {
+            const struct dtx_preflight_rank *r = &p->ranks[p->nodes[n].rank[i]];
+            said = 1;
+            if (strcmp(r->libraries, p->ranks[libraries].libraries) != 0)
+                report(p, n, true, "libraries", "has %s; most have %s", r->libraries, p->ranks[libraries].libraries);
+            else if (r->program != p->ranks[program].program)
+                report(p, n, true, "program",
+                       "runs another executable of dtx than most (%016llx, not %016llx): an old copy on its own disk?",
+                       (unsigned long long)r->program, (unsigned long long)p->ranks[program].program);
+            else if (r->isa != p->ranks[isa].isa)
+                report(p, n, false, "processor", "%s has instruction set %s, most have %s: all ranks take the lowest",
+                       r->processor, dtx_isa_name(r->isa), dtx_isa_name(p->ranks[isa].isa));
+            else
+                said = 0;
+        }
 }
 
 /* Which side of a folder that is not shared is wrong, nobody can tell when as many see it as do not. */
