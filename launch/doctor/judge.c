@@ -13,8 +13,16 @@ static void report(struct dtx_preflight *p, int node, bool fatal, const char *ch
 static void report(struct dtx_preflight *p, int node, bool fatal, const char *check, const char *format, ...)
 {
     va_list arguments;
-    if (p->n_problems == DTX_PREFLIGHT_PROBLEMS)
-        return;
+    if (p->n_problems == p->problems_room) {
+        int room = 2 * p->problems_room + 16;
+        void *more = realloc(p->problems, (size_t)room * sizeof *p->problems);
+        if (!more) {
+            dtx_fail(p->ctx, DTX_E_MEMORY, "no memory for %d findings", room);
+            return;
+        }
+        p->problems = more;
+        p->problems_room = room;
+    }
     struct dtx_preflight_problem *problem = &p->problems[p->n_problems++];
     *problem = (struct dtx_preflight_problem){.node = node, .fatal = fatal, .check = check};
     va_start(arguments, format);
@@ -257,7 +265,7 @@ static void judge_steps(struct dtx_preflight *p)
             report(p, p->node_of[r], true, "steps", "rank %d is to blame for wrong steps", r);
 }
 
-void dtx_preflight_judge(struct dtx_preflight *p)
+enum dtx_status dtx_preflight_judge(struct dtx_preflight *p)
 {
     p->n_problems = 0;
     judge_programs(p);
@@ -274,4 +282,5 @@ void dtx_preflight_judge(struct dtx_preflight *p)
     judge_clocks(p);
     judge_links(p);
     judge_steps(p);
+    return p->ctx->error.status;
 }
