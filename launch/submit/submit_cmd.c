@@ -1,12 +1,10 @@
 /* `dtx submit`: a batch script beside the run, with a mesh that fits, given to Slurm. */
 #include <errno.h>
 #include <limits.h>
-#include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "kernels/base/command.h"
@@ -140,20 +138,6 @@ static void set_word(struct submission *s, const char *line, const char *value)
     dtx_script_word(&s->script, value);
 }
 
-/* Seconds of a limit as Slurm writes them: minutes, minutes:seconds, hours:minutes:seconds,
- * days-hours[:minutes[:seconds]]; 0 for other texts. */
-static double limit_seconds(const char *text)
-{
-    double part[3] = {0}, days = 0;
-    int n, used = 0;
-    if (sscanf(text, "%lf-%n", &days, &used) != 1 || !used)
-        days = used = 0;
-    n = sscanf(text + used, "%lf:%lf:%lf", &part[0], &part[1], &part[2]);
-    if (used || n == 3)
-        return ((days * 24 + part[0]) * 60 + part[1]) * 60 + part[2];
-    return n < 1 ? 0 : part[0] * 60 + part[1];
-}
-
 /* Nodes and what is needed of each. Elastic jobs ask for cores: with --ntasks-per-node one that Slurm requeues never
  * starts on fewer nodes again (launch/slurm/README.md). */
 static void ask_nodes(struct submission *s)
@@ -188,15 +172,13 @@ static void fill_script(struct submission *s)
 {
     struct dtx_script *script = &s->script;
     const char *name = dtx_opt_text(s->opt, "job-name"), *slash = strrchr(s->run, '/');
-    char dtx[PATH_MAX] = "dtx", further[1024], *rest = further;
-    ssize_t length = readlink("/proc/self/exe", dtx, sizeof dtx - 1);
-    if (length > 0)
-        dtx[length] = '\0';
+    char dtx[PATH_MAX], further[1024], *rest = further;
+    dtx_script_program(dtx, sizeof dtx);
     /* sbatch reads its lines' values as they are, a blank in a path as \ and blank. */
     dtx_script_set(script, "#SBATCH --job-name=%s", *name ? name : slash + 1);
     ask_nodes(s);
     dtx_script_set(script, "#SBATCH --time=%s", dtx_opt_text(s->opt, "time"));
-    double limit = limit_seconds(dtx_opt_text(s->opt, "time"));
+    double limit = dtx_script_limit(dtx_opt_text(s->opt, "time"));
     if (limit > 0 && limit < 600) /* Slurm may warn a minute early; dtx stops by itself anyway */
         dtx_script_set(script, "#SBATCH --signal=");
     dtx_script_set(script, "#SBATCH --output=%s/logs/slurm-%%j.log", s->run);
@@ -255,19 +237,6 @@ static enum dtx_status write_script(struct submission *s)
     if (status != DTX_OK)
         unlink(s->path);
     return status;
-}
-
-static enum dtx_status run_sbatch(struct submission *s)
-{
-    char *command[] = {"sbatch", s->path, NULL};
-    pid_t child;
-    int code = posix_spawnp(&child, "sbatch", NULL, NULL, command, environ);
-    if (code != 0)
-        return dtx_fail(s->ctx, DTX_E_CONFIG, "cannot start sbatch: %s. The script is written: %s", strerror(code),
-                        s->path);
-    if (waitpid(child, &code, 0) != child || !WIFEXITED(code) || WEXITSTATUS(code) != 0)
-        return dtx_fail(s->ctx, DTX_E_CONFIG, "sbatch refuses %s: edit it and give it to sbatch again", s->path);
-    return DTX_OK;
 }
 
 static enum dtx_status set_run(struct submission *s)
@@ -341,7 +310,7 @@ static enum dtx_status submit(struct submission *s)
         return dtx_script_write(&s->script, stdout);
     DTX_TRY(s->ctx, write_script(s));
     dtx_log(s->ctx, DTX_LOG_INFO, "wrote %s", s->path);
-    return run_sbatch(s);
+    return dtx_script_submit(s->ctx, s->path, "");
 }
 
 static enum dtx_status run(struct dtx_ctx *ctx, int argc, char **argv)
@@ -352,6 +321,7 @@ static enum dtx_status run(struct dtx_ctx *ctx, int argc, char **argv)
         return dtx_fail(ctx, DTX_E_MEMORY, "submit: no memory");
     *s = empty;
     s->ctx = s->plan.ctx = s->script.ctx = ctx;
+    s->script.template = "train.sbatch";
     s->argc = argc;
     s->argv = argv;
     enum dtx_status status = submit(s);

@@ -13,6 +13,7 @@
 #include "kernels/base/clock.h"
 #include "kernels/base/mem.h"
 #include "kernels/base/mutant.h"
+#include "launch/submit/script.h"
 #include "launch/sweep/runner.h"
 
 enum { MOST_WORDS = 64, TEXT = 16384 };
@@ -65,10 +66,8 @@ static void add_launcher(struct words *w, const char *launcher, int ranks)
 static void make_words(const struct dtx_sweep_runner *r, const struct dtx_sweep_child *c, struct words *w)
 {
     const struct dtx_sweep_trial *t = &r->sweep.trials.item[c->trial];
-    char program[PATH_MAX] = "dtx", path[DTX_SWEEP_PATH], run[DTX_SWEEP_PATH + 64];
-    ssize_t length = readlink("/proc/self/exe", program, sizeof program - 1);
-    if (length > 0)
-        program[length] = '\0';
+    char program[PATH_MAX], path[DTX_SWEEP_PATH], run[DTX_SWEEP_PATH + 64];
+    dtx_script_program(program, sizeof program);
     add_launcher(w, r->launcher, r->sweep.ranks);
     add(w, program);
     add(w, "train");
@@ -133,7 +132,8 @@ static enum dtx_status check_config(const struct dtx_sweep_runner *r, int trial)
 }
 
 /* In the child: the trainer, or exit code 127. It is told to save and stop when the runner dies. */
-static void become(const struct dtx_sweep_runner *r, const struct words *w, int log, pid_t runner)
+static void become(const struct dtx_sweep_runner *r, const struct dtx_sweep_child *c, const struct words *w, int log,
+                   pid_t runner)
 {
     static const char *const others[] = {"DTX_RESUME", "DTX_INIT", "DTX_PRESET", "DTX_CHECKPOINT_DIR"};
     int null = open("/dev/null", O_RDONLY);
@@ -141,6 +141,7 @@ static void become(const struct dtx_sweep_runner *r, const struct words *w, int 
     prctl(PR_SET_PDEATHSIG, SIGTERM);
     if (getppid() != runner)
         _exit(127);
+    dtx_sweep_note_child(&r->sweep, c->trial, c->attempt);
     for (size_t i = 0; i < sizeof others / sizeof *others; i++)
         unsetenv(others[i]);
     dup2(null, STDIN_FILENO);
@@ -170,7 +171,7 @@ enum dtx_status dtx_sweep_child_start(struct dtx_sweep_runner *r, struct dtx_swe
         status = dtx_fail(r->ctx, DTX_E_IO, "cannot write %s: %s", path, w->full ? "too many words" : strerror(errno));
     c->pid = status == DTX_OK ? fork() : 0;
     if (status == DTX_OK && c->pid == 0)
-        become(r, w, log, runner);
+        become(r, c, w, log, runner);
     if (c->pid < 0) {
         c->pid = 0;
         status = dtx_fail(r->ctx, DTX_E_IO, "cannot start a process: %s", strerror(errno));

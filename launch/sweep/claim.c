@@ -17,14 +17,14 @@
 static const char *const outcomes[] = {"", "stopped", "crashed", "failed", "diverged", "done"};
 enum { OUTCOMES = sizeof outcomes / sizeof *outcomes, LINE = 512 };
 
+/* Without memory of the library's: also called between fork and exec. */
 static void first_line(const char *path, char *out, size_t bytes)
 {
-    FILE *file = fopen(path, "re");
-    out[0] = '\0';
-    if (file && !fgets(out, (int)bytes, file))
-        out[0] = '\0';
-    if (file)
-        fclose(file);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t length = fd >= 0 ? read(fd, out, bytes - 1) : 0;
+    if (fd >= 0)
+        close(fd);
+    out[length > 0 ? length : 0] = '\0';
     out[strcspn(out, "\n")] = '\0';
 }
 
@@ -148,18 +148,33 @@ static double age(const struct dtx_sweep *sweep, const char *path, const struct 
            1e-9 * (double)(here.st_mtim.tv_nsec - claim.st_mtim.tv_nsec);
 }
 
-/* Is the process that made this claim at work? */
+static bool process_alive(long pid, const char *started)
+{
+    char now[32];
+    start_of(pid, now, sizeof now);
+    return DTX_MUTANT(sweep_pid_taken_for_process) ? *now != '\0' : *now && strcmp(now, started) == 0;
+}
+
+/* Does the trial's own process live on, though the one that started it is gone? */
+static bool child_alive(const char *path)
+{
+    char child[DTX_SWEEP_PATH + 8], line[64];
+    snprintf(child, sizeof child, "%s.pid", path);
+    first_line(child, line, sizeof line);
+    char *blank = strchr(line, ' ');
+    return blank && process_alive(atol(line), blank + 1) && !DTX_MUTANT(sweep_orphan_unseen);
+}
+
+/* Is the process that made this claim at work, or what it started? */
 static bool alive(const struct dtx_sweep *sweep, const char *path, FILE *claim, const struct dtx_sweep_attempt *attempt,
                   const struct dtx_sweep_self *self)
 {
-    char place[128], pid[32], started[32], now[32];
+    char place[128], pid[32], started[32];
     take(claim, "place", place, sizeof place);
     take(claim, "pid", pid, sizeof pid);
     take(claim, "started", started, sizeof started);
-    if (strcmp(attempt->host, self->host) == 0 && strcmp(place, self->place) == 0) {
-        start_of(atol(pid), now, sizeof now);
-        return DTX_MUTANT(sweep_pid_taken_for_process) ? *now != '\0' : *now && strcmp(now, started) == 0;
-    }
+    if (strcmp(attempt->host, self->host) == 0 && strcmp(place, self->place) == 0)
+        return process_alive(atol(pid), started) || child_alive(path);
     /* Slurm runs a task once at a time: one of this very task is the run before a requeue. */
     if (self->job[0] && strcmp(attempt->job, self->job) == 0)
         return false;
@@ -219,6 +234,18 @@ enum dtx_status dtx_sweep_claim(struct dtx_ctx *ctx, const struct dtx_sweep *swe
     if (!*won && cause != EEXIST)
         return dtx_fail(ctx, DTX_E_IO, "cannot make %s: %s", path, strerror(cause));
     return DTX_OK;
+}
+
+void dtx_sweep_note_child(const struct dtx_sweep *sweep, int trial, int k)
+{
+    char path[DTX_SWEEP_PATH], text[64], started[32];
+    claim_path(sweep, trial, k, ".pid", path);
+    start_of((long)getpid(), started, sizeof started);
+    int length = snprintf(text, sizeof text, "%ld %s\n", (long)getpid(), started);
+    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    if (fd < 0 || write(fd, text, (size_t)length) != length)
+        _exit(127);
+    close(fd);
 }
 
 void dtx_sweep_touch(const struct dtx_sweep *sweep, int trial, int k)

@@ -1,9 +1,10 @@
 /*
  * Who works on a trial. Attempt k of a trial is the file SWEEP/state/ID.k, made by whoever links it first and never
  * removed or renamed: of two processes that want the next attempt one gets it, on any file system where link is atomic
- * (NFS too). How it ended is ID.k.end; no such file: its process is at work or was killed. A process is at work when it
- * lives, where that can be seen (same host, same boot, same process namespace, same pid and start), and elsewhere when
- * it has touched its claim within `stale` seconds by the file server's own clock. Not collective.
+ * (NFS too). How it ended is ID.k.end; no such file: its process is at work or was killed. It is at work when it, or
+ * the trainer that it started, lives, where that can be seen (same host, same boot, same process namespace, same pid
+ * and start), and elsewhere when it has touched its claim within `stale` seconds by the file server's own clock. Not
+ * collective.
  */
 #ifndef DTX_LAUNCH_SWEEP_CLAIM_H
 #define DTX_LAUNCH_SWEEP_CLAIM_H
@@ -48,6 +49,9 @@ void dtx_sweep_attempt_read(const struct dtx_sweep *sweep, int trial, int k, con
 /* Takes attempt k; *won false: somebody else has it. */
 enum dtx_status dtx_sweep_claim(struct dtx_ctx *ctx, const struct dtx_sweep *sweep, int trial, int k,
                                 const struct dtx_sweep_self *self, int64_t from, bool *won);
+/* In the trial's process, before it becomes the trainer: ID.k.pid, so that it is seen when its parent is killed. Ends
+ * the process when that cannot be written. */
+void dtx_sweep_note_child(const struct dtx_sweep *sweep, int trial, int k);
 /* Sign of life, to be given well within `stale`. */
 void dtx_sweep_touch(const struct dtx_sweep *sweep, int trial, int k);
 /* By the holder, once. */

@@ -31,9 +31,10 @@ static int exit_code(const char *run, const struct dtx_sweep_child *c, int code,
                  strcmp(text, "running") != 0;
     if (wrote && dtx_run_status_read(run, "cause", text, sizeof text) && *text)
         snprintf(cause, 256, "%.250s", text);
-    if (wrote && dtx_run_status_read(run, "code", text, sizeof text))
+    int own = WIFEXITED(code) ? WEXITSTATUS(code) : 1;
+    if (wrote && dtx_run_status_read(run, "code", text, sizeof text) && atoi(text) != 0)
         return atoi(text);
-    return WIFEXITED(code) && WEXITSTATUS(code) ? WEXITSTATUS(code) : 1;
+    return own || wrote ? own : 1;
 }
 
 enum dtx_status dtx_sweep_finish_verified(struct dtx_sweep_runner *r, int trial, int attempt, bool *done)
@@ -64,6 +65,8 @@ static enum dtx_sweep_outcome choose(struct dtx_sweep_runner *r, const struct dt
 {
     int64_t saved = dtx_sweep_saved_step(&r->sweep, c->trial);
     *crashes = 0;
+    if (dtx_sweep_run_busy(&r->sweep, c->trial)) /* refused: another host's, which was thought to be gone */
+        return DTX_SWEEP_STOPPED;
     if (c->asked > 0 || (code == CODE_STOPPED && (saved > c->from || r->self.job[0])))
         return DTX_SWEEP_STOPPED;
     if (code == CODE_CONFIG)

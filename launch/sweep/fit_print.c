@@ -224,7 +224,7 @@ json_t *dtx_fit_json(const struct dtx_fit *fit, const struct dtx_figures *figure
 #include "launch/commit.inc"
         ;
     const struct dtx_points *p = &fit->points;
-    json_t *missing = json_array(), *words = json_pack("[s, s]", "dtx", "sweep");
+    json_t *missing = json_array(), *words = json_pack("[s, s, s]", "dtx", "sweep", "fit");
     for (int i = 0; i < argc; i++)
         json_array_append_new(words, json_string(argv[i]));
     dtx_fit_each_missing(fit, add_missing, missing);

@@ -93,6 +93,9 @@ static enum dtx_status load_spec(struct dtx_ctx *ctx, int argc, char **argv, str
     /* A trial has a core of its own unless the spec says otherwise. */
     if (!dtx_opt_is_given(spec->opt, "cpu.threads"))
         dtx_opt_set(spec->opt, "cpu.threads", "1", DTX_OPT_DEFAULT, "sweep");
+    const char *transfer = dtx_sweep_rule_find(dtx_opt_text(spec->opt, "sweep.lr_rule"))->transfer;
+    if (transfer)
+        dtx_opt_set(spec->opt, "model.transfer", transfer, DTX_OPT_FLAG, "sweep.lr_rule");
     DTX_TRY(ctx, dtx_opt_dump(ctx, spec->opt, &spec->base));
     dtx_sweep_spec_read(spec);
     return dtx_opt_check(ctx, spec->opt);

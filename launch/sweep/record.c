@@ -50,7 +50,7 @@ struct ending { /* of metrics.jsonl */
     bool finite; /* the last step's loss and gradient norm */
 };
 
-static enum dtx_status read_ending(struct dtx_ctx *ctx, const char *run, struct ending *out)
+static enum dtx_status read_ending(struct dtx_ctx *ctx, const char *run, int64_t steps, struct ending *out)
 {
     struct dtx_losses losses;
     char path[DTX_SWEEP_PATH + 16];
@@ -64,7 +64,7 @@ static enum dtx_status read_ending(struct dtx_ctx *ctx, const char *run, struct 
         return DTX_OK;
     }
     DTX_TRY(ctx, status);
-    int64_t tail = dtx_max64(1, losses.n / 10);
+    int64_t tail = dtx_min64(losses.n, dtx_max64(1, steps / 20));
     out->step = losses.step[losses.n - 1];
     out->heldout = losses.heldout[losses.n - 1];
     out->train = 0;
@@ -135,7 +135,7 @@ enum dtx_status dtx_sweep_verify(struct dtx_ctx *ctx, const struct dtx_sweep *sw
     why[0] = '\0';
     dtx_sweep_run_path(sweep, trial, run);
     DTX_TRY(ctx, check_config(ctx, sweep, trial, run, &same));
-    DTX_TRY(ctx, read_ending(ctx, run, &ending));
+    DTX_TRY(ctx, read_ending(ctx, run, sweep->trials.item[trial].steps, &ending));
     *verdict = judge(&sweep->trials.item[trial], run, same, &ending, out, why);
     dtx_run_status_read(run, "host", out->host, sizeof out->host);
     return DTX_OK;

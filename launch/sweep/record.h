@@ -10,7 +10,7 @@
 
 struct dtx_sweep_record {
     int64_t step;            /* the trial's last */
-    double loss, train_loss; /* held-out, of the last step; mean of the last tenth of its steps; NaN for a stem's */
+    double loss, train_loss; /* held-out, of the last step; mean of the last twentieth of the steps; NaN for a stem's */
     int attempts;
     char host[64], checkpoint[64];
 };

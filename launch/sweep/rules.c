@@ -29,9 +29,11 @@ static double deepseek_batch(const struct dtx_sweep_point *p)
 }
 
 static const struct dtx_sweep_rule rules[] = {
-    {"fixed", NULL, NULL},
-    {"step_law", step_law_lr, step_law_batch},
-    {"deepseek", deepseek_lr, deepseek_batch},
+    {"fixed", NULL, NULL, NULL},
+    {"step_law", step_law_lr, step_law_batch, NULL},
+    {"deepseek", deepseek_lr, deepseek_batch, NULL},
+    {"mup", NULL, NULL, "mup"},
+    {"completep", NULL, NULL, "completep"},
 };
 
 const struct dtx_sweep_rule *dtx_sweep_rule_find(const char *name)

@@ -17,11 +17,13 @@ struct dtx_sweep_rule {
     const char *name;
     double (*lr)(const struct dtx_sweep_point *point);           /* peak; NULL: lr.peak, or the shape's own */
     double (*batch_tokens)(const struct dtx_sweep_point *point); /* tokens a step; NULL: train.batch */
+    const char *transfer; /* model.transfer: lr.peak is that of the model of model.base_width; NULL: as configured */
 };
 
 /* NULL when there is none of that name. */
 const struct dtx_sweep_rule *dtx_sweep_rule_find(const char *name);
 
-#define DTX_SWEEP_RULES "fixed|step_law|deepseek"
+#define DTX_SWEEP_BATCH_RULES "fixed|step_law|deepseek"
+#define DTX_SWEEP_LR_RULES    DTX_SWEEP_BATCH_RULES "|mup|completep"
 
 #endif

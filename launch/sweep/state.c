@@ -50,13 +50,12 @@ int dtx_sweep_crashes_at(const struct dtx_sweep *sweep, int trial, int attempts,
     return crashes;
 }
 
-/* Is somebody's program still at work in the run's folder, though who started it is gone? */
-static bool run_busy(const struct dtx_sweep *sweep, int trial)
+bool dtx_sweep_run_busy(const struct dtx_sweep *sweep, int trial)
 {
     char run[DTX_SWEEP_PATH], checkpoints[DTX_SWEEP_PATH + 16];
     dtx_sweep_run_path(sweep, trial, run);
     snprintf(checkpoints, sizeof checkpoints, "%s/checkpoints", run);
-    return !DTX_MUTANT(sweep_orphan_unseen) && !dtx_run_folder_idle(run, checkpoints, NULL);
+    return !dtx_run_folder_idle(run, checkpoints, NULL);
 }
 
 static void look_at(const struct dtx_sweep *sweep, int trial, const struct dtx_sweep_self *self,
@@ -74,7 +73,7 @@ static void look_at(const struct dtx_sweep *sweep, int trial, const struct dtx_s
         dtx_sweep_attempt_read(sweep, trial, k, self, &s->last);
         s->failures += s->last.outcome == DTX_SWEEP_CRASHED || s->last.outcome == DTX_SWEEP_FAILED;
     }
-    if (s->last.alive || (s->last.outcome == DTX_SWEEP_UNFINISHED && run_busy(sweep, trial)))
+    if (s->last.alive || (s->last.outcome == DTX_SWEEP_UNFINISHED && dtx_sweep_run_busy(sweep, trial)))
         s->phase = DTX_SWEEP_RUNNING;
     else if (s->last.outcome == DTX_SWEEP_FAILED)
         s->phase = DTX_SWEEP_GIVEN_UP;

@@ -30,6 +30,8 @@ enum dtx_status dtx_sweep_look(struct dtx_ctx *ctx, const struct dtx_sweep *swee
 const char *dtx_sweep_phase_name(enum dtx_sweep_phase phase);
 /* Step of the newest checkpoint in the run's own folder; 0: none. */
 int64_t dtx_sweep_saved_step(const struct dtx_sweep *sweep, int trial);
+/* Is a program at work in the run's folder, whoever started it? (Where the file system has locks.) */
+bool dtx_sweep_run_busy(const struct dtx_sweep *sweep, int trial);
 /* Crashes in a row since the checkpoint of step `from` was the last. */
 int dtx_sweep_crashes_at(const struct dtx_sweep *sweep, int trial, int attempts, int64_t from,
                          const struct dtx_sweep_self *self);
