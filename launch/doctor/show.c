@@ -221,7 +221,7 @@ enum dtx_status dtx_preflight_write_bad(const struct dtx_preflight *p, const boo
         return DTX_OK;
     FILE *file = fopen(p->bad_nodes, "w");
     bool good = file != NULL;
-    for (int n = 0; n < p->n_nodes && good; n++)
+    for (int n = 0; bad && n < p->n_nodes && good; n++)
         good = !bad[n] || fprintf(file, "%s\n", p->nodes[n].name) > 0;
     if (file)
         good = fclose(file) == 0 && good;

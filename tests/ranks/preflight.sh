@@ -55,20 +55,23 @@ timeout -s KILL 60 mpirun -n 5 "$DTX" doctor --ranks five.yaml --cpu.threads 1 -
 says '^three steps: not compared: no figures for 5 tensor ranks' '^pre-flight: passed'
 clean
 
-refuse() { # WORDS OPTION…
-    local words=$1
-    shift
-    check 2 "$@"
+refuse() { # WORDS RANKS OPTION…
+    local words=$1 ranks=$2
+    shift 2
+    start "$ranks" doctor --ranks --run.dir shared/run --bad-nodes shared/bad "$@" >log 2>&1 </dev/null
+    code=$?
     [ "$code" = 78 ] || complain "'$*' ends with $code, not 78: $(cat log)"
     says "$words"
     [ "$(grep -c '^dtx: error' log)" = 1 ] || complain "'$*': $(grep -c '^dtx: error' log) reports"
     clean
 }
-refuse 'tp 3 × pp 2 × dp 1 = 6 ranks, but 4 were started' --parallel.tp 3
-refuse "did you mean 'bad-nodes'" --bad-node bad
-refuse 'nowhere.*No such file' --folder nowhere
-refuse 'least.gemm' --least.gemm -1
-refuse 'no checkpoint|No such file|there is none' --resume nowhere
+refuse 'tp 3 × pp 1 × dp 1 = 3 ranks, but 4 were started' 4 --parallel.tp 3
+refuse "did you mean 'bad-nodes'" 1 --bad-node bad
+refuse 'least.gemm' 1 --least.gemm -1
+refuse 'no checkpoint|No such file|there is none' 1 --resume nowhere
+start 1 doctor --ranks --folder nowhere >log 2>&1 </dev/null
+[ $? = 78 ] || complain "a folder that is not there: $(cat log)"
+says 'nowhere.*No such file'
 
 # hang SIGNAL WORDS: rank 3 is sent it while all measure; the others leave, and its node is the one that is unfit.
 hang() {
