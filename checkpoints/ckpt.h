@@ -43,9 +43,10 @@ struct dtx_ckpt_meta {
     double best_heldout; /* lowest held-out loss so far; NaN when none */
     double heldout;      /* held-out loss of this very step; NaN when it was not measured */
     char origin[256];    /* where weights alone come from ("imported from …"); "": a run, with all its state */
-    /* Owned by whoever filled them (load: free with dtx_mem_free). */
+    /* Owned by whoever filled them (load: dtx_ckpt_meta_free). */
     char *config; /* resolved options as YAML */
     char *ledger; /* what was consumed of the data, in words of data/; "" or NULL: not known */
+    char *health; /* what the watch over losses remembers, in words of trainer/health.h; the same */
 };
 
 /* What a save that went well has to tell. */
@@ -79,6 +80,7 @@ void dtx_ckpt_saved_log(const struct dtx_ctx *ctx, const struct dtx_ckpt_saved *
 /* A search for the checkpoint to load: zero to begin with, equal on all ranks. */
 struct dtx_ckpt_search {
     bool single;           /* the user named one checkpoint: there is no other */
+    int n;                 /* so many there are, good ones or not; 0 when nothing was found */
     int64_t sequence;      /* of what was found last */
     int64_t before;        /* what was saved from here on is passed over; 0: nothing yet */
     enum dtx_status fault; /* of the last one passed over, in words `why` */
@@ -99,6 +101,7 @@ bool dtx_ckpt_pass_over(struct dtx_ctx *ctx, struct dtx_comm *world, struct dtx_
 /* Reads scalars and configuration of one checkpoint folder. Root reads, all get it. */
 enum dtx_status dtx_ckpt_load_meta(struct dtx_ctx *ctx, struct dtx_comm *world, const char *path,
                                    struct dtx_ckpt_meta *meta);
+void dtx_ckpt_meta_free(struct dtx_ckpt_meta *meta); /* its texts; safe twice */
 /* Fills every item's boxes (padding is left as it is). Each stored box that anybody needs is read once, by one of the
  * ranks that need it, its checksum compared, and given to the others. A missing array, another shape or dtype is
  * refused by name before anything is read. After a failure the boxes hold anything: load into memory that does not

@@ -250,14 +250,9 @@ enum dtx_status dtx_disk_write_at(struct dtx_ctx *ctx, int fd, const char *path,
     return DTX_OK;
 }
 
-void dtx_disk_read_ahead(int fd)
+void dtx_disk_read_in_order(int fd)
 {
     (void)posix_fadvise(fd, 0, 0, POSIX_FADV_SEQUENTIAL);
-}
-
-void dtx_disk_expect(int fd, int64_t offset, int64_t bytes)
-{
-    (void)posix_fadvise(fd, offset, bytes, POSIX_FADV_WILLNEED);
 }
 
 void dtx_disk_flush_early(int fd, int64_t offset, int64_t bytes)

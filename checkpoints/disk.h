@@ -44,9 +44,7 @@ enum dtx_status dtx_disk_open_new(struct dtx_ctx *ctx, const char *path, int64_t
 enum dtx_status dtx_disk_write_at(struct dtx_ctx *ctx, int fd, const char *path, const void *data, int64_t bytes,
                                   int64_t offset);
 /* Hints: the file will be read in order; these bytes, just written, may go to the disk already. */
-void dtx_disk_read_ahead(int fd);
-/* These bytes will be read soon: the disk begins, nobody waits. */
-void dtx_disk_expect(int fd, int64_t offset, int64_t bytes);
+void dtx_disk_read_in_order(int fd);
 void dtx_disk_flush_early(int fd, int64_t offset, int64_t bytes);
 enum dtx_status dtx_disk_resize(struct dtx_ctx *ctx, int fd, const char *path, int64_t bytes);
 /* fsync and close: a close may report a lost write. */

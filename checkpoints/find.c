@@ -78,6 +78,7 @@ static enum dtx_status try_places(struct dtx_ctx *ctx, struct dtx_comm *world, c
                                   char found[DTX_DISK_PATH])
 {
     bool again = search->before > 0;
+    search->n = n;
     for (int i = 0; i < n; i++) {
         int64_t sequence = world->rank == 0 ? places[i].sequence : 0;
         enum dtx_status status = world->rank == 0 ? dtx_disk_join(ctx, base, places[i].name, found) : DTX_OK;

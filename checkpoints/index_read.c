@@ -81,6 +81,10 @@ static enum dtx_status read_meta(struct dtx_ctx *ctx, hid_t file, const char *pa
         DTX_TRY(ctx, dtx_h5_read_text(ctx, file, path, "/ledger", &meta->ledger));
     else
         DTX_TRY(ctx, dtx_mem_text(ctx, "", &meta->ledger));
+    if (H5Lexists(file, "/health", H5P_DEFAULT) > 0)
+        DTX_TRY(ctx, dtx_h5_read_text(ctx, file, path, "/health", &meta->health));
+    else
+        DTX_TRY(ctx, dtx_mem_text(ctx, "", &meta->health));
     return dtx_h5_read_text(ctx, file, path, "/config", &meta->config);
 }
 
@@ -184,10 +188,12 @@ enum dtx_status dtx_ckpt_index_open(struct dtx_ctx *ctx, struct dtx_comm *world,
     DTX_TRY_GOTO(ctx, status, dtx_comm_broadcast_bytes(world, &sent, sizeof sent, 0), fail);
     sent.meta.config = mine.meta.config; /* pointers stay each rank's own */
     sent.meta.ledger = mine.meta.ledger;
+    sent.meta.health = mine.meta.health;
     sent.entries = mine.entries;
     mine = sent;
     DTX_TRY_GOTO(ctx, status, dtx_comm_broadcast_text(world, &mine.meta.config, 0), fail);
     DTX_TRY_GOTO(ctx, status, dtx_comm_broadcast_text(world, &mine.meta.ledger, 0), fail);
+    DTX_TRY_GOTO(ctx, status, dtx_comm_broadcast_text(world, &mine.meta.health, 0), fail);
     if (!root) {
         status = dtx_mem_alloc(ctx, mine.n, sizeof(struct dtx_ckpt_entry), &rows);
         mine.entries = rows;
@@ -247,11 +253,9 @@ int64_t dtx_ckpt_index_bytes(const struct dtx_ckpt_index *index)
 
 void dtx_ckpt_index_free(struct dtx_ckpt_index *index)
 {
-    dtx_mem_free(index->meta.config);
-    dtx_mem_free(index->meta.ledger);
+    dtx_ckpt_meta_free(&index->meta);
     dtx_mem_free(index->entries);
     dtx_mem_free(index->readers);
-    index->meta.config = index->meta.ledger = NULL;
     index->readers = NULL;
     index->entries = NULL;
     index->n = 0;

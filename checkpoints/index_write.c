@@ -31,6 +31,8 @@ static enum dtx_status write_meta(struct dtx_ctx *ctx, hid_t file, const char *p
         DTX_TRY(ctx, dtx_h5_write_text_attribute(ctx, file, path, "origin", meta->origin));
     if (meta->ledger && meta->ledger[0])
         DTX_TRY(ctx, dtx_h5_write_text(ctx, file, path, "/ledger", meta->ledger));
+    if (meta->health && meta->health[0])
+        DTX_TRY(ctx, dtx_h5_write_text(ctx, file, path, "/health", meta->health));
     return dtx_h5_write_text(ctx, file, path, "/config", meta->config ? meta->config : "");
 }
 

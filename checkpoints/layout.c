@@ -110,7 +110,7 @@ static bool name_is_sane(const char name[DTX_CKPT_NAME])
     size_t n = strnlen(name, DTX_CKPT_NAME);
     if (n < 2 || n == DTX_CKPT_NAME || name[0] != '/' || name[n - 1] == '/' || strstr(name, "//") ||
         strstr(name, "/.") || strcmp(name, "/boxes") == 0 || strcmp(name, "/config") == 0 ||
-        strcmp(name, "/ledger") == 0)
+        strcmp(name, "/ledger") == 0 || strcmp(name, "/health") == 0)
         return false;
     for (size_t i = 0; i < n; i++)
         if ((unsigned char)name[i] <= ' ' || name[i] == 127)

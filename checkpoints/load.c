@@ -322,6 +322,21 @@ static bool can_read(const struct load *l, int rank, int64_t entry)
                           : rank_needs(l, rank, entry);
 }
 
+/* This rank's boxes, as its rounds come: a thread begins to read them. */
+static enum dtx_status plan_reading(struct load *l)
+{
+    int64_t n = 0;
+    void *memory;
+    DTX_TRY(l->ctx, dtx_mem_alloc(l->ctx, l->n_tasks, sizeof(int64_t), &memory));
+    int64_t *list = memory;
+    for (int64_t t = 0; t < l->n_tasks; t++)
+        if (l->tasks[t].reader == l->rank)
+            list[n++] = l->tasks[t].entry;
+    enum dtx_status status = dtx_ckpt_reader_plan(l->ctx, &l->reader, l->index->entries, list, n);
+    dtx_mem_free(memory);
+    return status;
+}
+
 /* Each box for that of the ranks that can that has least to read so far. */
 static enum dtx_status plan(struct load *l)
 {
@@ -345,7 +360,7 @@ static enum dtx_status plan(struct load *l)
     }
     dtx_mem_free(ranks);
     qsort(l->tasks, (size_t)l->n_tasks, sizeof *l->tasks, by_round);
-    return DTX_OK;
+    return plan_reading(l);
 }
 
 /* The common part of a stored box and a box of the item, from the stored box's bytes. */
@@ -410,9 +425,6 @@ static enum dtx_status run_round(struct load *l, int64_t from, int64_t to, enum 
     for (int64_t t = from; t < to; t++)
         if (l->tasks[t].reader == l->rank)
             own = l->tasks[t].entry;
-    for (int64_t t = to; t < l->n_tasks && l->tasks[t].round == l->tasks[from].round + 1 && own >= 0; t++)
-        if (l->tasks[t].reader == l->rank)
-            dtx_ckpt_reader_expect(&l->reader, &l->index->entries[l->tasks[t].entry]);
     if (own >= 0)
         DTX_TRY(l->ctx, give(l, own, fault));
     for (int64_t t = from; t < to; t++) {
@@ -501,7 +513,15 @@ enum dtx_status dtx_ckpt_load_meta(struct dtx_ctx *ctx, struct dtx_comm *world, 
     struct dtx_ckpt_index index;
     DTX_TRY(ctx, dtx_ckpt_index_open(ctx, world, path, &index));
     *meta = index.meta;
-    index.meta.config = index.meta.ledger = NULL; /* the caller's now */
+    index.meta.config = index.meta.ledger = index.meta.health = NULL; /* the caller's now */
     dtx_ckpt_index_free(&index);
     return DTX_OK;
+}
+
+void dtx_ckpt_meta_free(struct dtx_ckpt_meta *meta)
+{
+    dtx_mem_free(meta->config);
+    dtx_mem_free(meta->ledger);
+    dtx_mem_free(meta->health);
+    meta->config = meta->ledger = meta->health = NULL;
 }

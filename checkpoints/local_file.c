@@ -85,9 +85,10 @@ enum dtx_status dtx_local_write(struct dtx_ctx *ctx, const char *path, struct dt
     int fd = -1;
     memcpy(head->magic, magic, sizeof magic);
     head->format = DTX_LOCAL_FORMAT;
-    const char *config = texts->config ? texts->config : "", *ledger = texts->ledger ? texts->ledger : "";
-    size_t config_bytes = strlen(config) + 1;
-    head->texts_bytes = (int64_t)(config_bytes + strlen(ledger) + 1);
+    const char *all[] = {texts->config, texts->ledger, texts->health};
+    head->texts_bytes = 0;
+    for (int i = 0; i < 3; i++)
+        head->texts_bytes += all[i] ? (int64_t)strlen(all[i]) + 1 : 1;
     int64_t table = head->n_entries * (int64_t)sizeof(struct dtx_ckpt_entry);
     head->data_at = dtx_round_up((int64_t)sizeof *head + table + head->texts_bytes, DTX_LOCAL_ALIGN);
     enum dtx_status status = dtx_mem_alloc(ctx, head->data_at, 1, &image);
@@ -102,8 +103,8 @@ enum dtx_status dtx_local_write(struct dtx_ctx *ctx, const char *path, struct dt
         head->checksum = 0;
         memcpy(image, head, sizeof *head);
         char *text = (char *)image + sizeof *head + table;
-        memcpy(text, config, config_bytes);
-        memcpy(text + config_bytes, ledger, (size_t)head->texts_bytes - config_bytes);
+        for (int i = 0; i < 3; i++)
+            text = stpcpy(text, all[i] ? all[i] : "") + 1;
         head->checksum = dtx_hash(image, (size_t)head->data_at, 0);
         memcpy(image, head, sizeof *head);
         status = dtx_disk_write_at(ctx, fd, path, image, head->data_at, 0);
@@ -171,15 +172,17 @@ static enum dtx_status open_image(struct dtx_ctx *ctx, const char *path, int *fd
     return status;
 }
 
-/* Configuration and ledger. */
+/* Configuration, ledger and, but in older files, health. */
 static enum dtx_status read_texts(struct dtx_ctx *ctx, const char *path, const char *text, int64_t bytes,
                                   struct dtx_ckpt_meta *texts)
 {
-    const char *middle = memchr(text, '\0', (size_t)bytes - 1);
-    if (!middle || text[bytes - 1] != '\0')
+    const char *end = text + bytes, *ledger = memchr(text, '\0', (size_t)bytes - 1);
+    if (!ledger || end[-1] != '\0')
         return dtx_fail(ctx, DTX_E_FORMAT, "%s: its configuration has no end", path);
+    const char *health = ledger + 1 + strlen(ledger + 1) + 1;
     DTX_TRY(ctx, dtx_mem_text(ctx, text, &texts->config));
-    return dtx_mem_text(ctx, middle + 1, &texts->ledger);
+    DTX_TRY(ctx, dtx_mem_text(ctx, ledger + 1, &texts->ledger));
+    return dtx_mem_text(ctx, health < end ? health : "", &texts->health);
 }
 
 enum dtx_status dtx_local_read(struct dtx_ctx *ctx, const char *path, struct dtx_local_head *head,

@@ -7,9 +7,9 @@
 
 enum { DTX_LOCAL_FORMAT = 1, DTX_LOCAL_ALIGN = 4096 };
 
-/* The file begins with this, then n_entries rows of struct dtx_ckpt_entry, configuration and ledger (each with its
- * zero), zeros up to a multiple of DTX_LOCAL_ALIGN, the boxes. The machine's own bytes: it is read by the nodes that
- * wrote it. */
+/* The file begins with this, then n_entries rows of struct dtx_ckpt_entry, configuration, ledger and health (each with
+ * its zero), zeros up to a multiple of DTX_LOCAL_ALIGN, the boxes. The machine's own bytes: it is read by the nodes
+ * that wrote it. */
 struct dtx_local_head {
     char magic[8]; /* "dtxlocal" */
     uint32_t format;
@@ -30,10 +30,10 @@ struct dtx_local_head {
 /* "rank-00003" */
 void dtx_local_name(int rank, char out[32]);
 /* Writes FOLDER/.rank-XXXXX, synced. head: all but n_entries, texts_bytes, data_at, file_bytes, checksum; of
- * `texts` config and ledger are written. */
+ * `texts` config, ledger and health are written. */
 enum dtx_status dtx_local_write(struct dtx_ctx *ctx, const char *path, struct dtx_local_head *head,
                                 const struct dtx_ckpt_item *items, int n_items, const struct dtx_ckpt_meta *texts);
-/* Reads and checks all before the boxes. entries: NULL, or allocated; texts: NULL, or its config and ledger are. */
+/* Reads and checks all before the boxes. entries: NULL, or allocated; texts: NULL, or its texts are. */
 enum dtx_status dtx_local_read(struct dtx_ctx *ctx, const char *path, struct dtx_local_head *head,
                                struct dtx_ckpt_entry **entries, struct dtx_ckpt_meta *texts);
 /* Reads the whole file and compares all checksums. */

@@ -225,7 +225,8 @@ static enum dtx_status share_table(struct search *s, const struct record *r, int
     if (!texts)
         return DTX_OK;
     DTX_TRY(s->ctx, dtx_comm_broadcast_text(s->world, &texts->config, reader));
-    return dtx_comm_broadcast_text(s->world, &texts->ledger, reader);
+    DTX_TRY(s->ctx, dtx_comm_broadcast_text(s->world, &texts->ledger, reader));
+    return dtx_comm_broadcast_text(s->world, &texts->health, reader);
 }
 
 static void take_meta(const struct dtx_local_head *head, struct dtx_ckpt_meta *meta)

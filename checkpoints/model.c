@@ -22,7 +22,14 @@ static const struct dtx_opt_row rows[] = {
     {"model.subnorm", DTX_OPT_CHOICE, "none", "affine|plain|none", DTX_OPT_FIXED, ""},
     {"model.lambda_init", DTX_OPT_TEXT, "", NULL, DTX_OPT_FIXED, ""},
     {"train.length", DTX_OPT_INT, "1", SIZE, DTX_OPT_FREE, ""},
+    /* older checkpoints lack what follows */
     {"train.dtype", DTX_OPT_CHOICE, "f32", "f32|bf16|f64", DTX_OPT_FREE, ""},
+    {"model.transfer", DTX_OPT_CHOICE, "none", DTX_TRANSFER_CHOICES, DTX_OPT_FIXED, ""},
+    {"model.base_width", DTX_OPT_INT, "0", NULL, DTX_OPT_FIXED, ""},
+    {"model.base_layers", DTX_OPT_INT, "0", NULL, DTX_OPT_FIXED, ""},
+    {"model.base_head_dim", DTX_OPT_INT, "0", NULL, DTX_OPT_FIXED, ""},
+    {"model.embed_mult", DTX_OPT_REAL, "1", NULL, DTX_OPT_FIXED, ""},
+    {"model.output_mult", DTX_OPT_REAL, "1", NULL, DTX_OPT_FIXED, ""},
     {NULL, 0, NULL, NULL, 0, NULL},
 };
 #undef SIZE
@@ -32,8 +39,8 @@ static enum dtx_status load(struct dtx_ctx *ctx, const char *config, const char 
     const struct dtx_opt_row *const tables[] = {rows};
     DTX_TRY(ctx, dtx_opt_create(ctx, tables, 1, out));
     enum dtx_status status = dtx_opt_load_known(ctx, *out, config, name, DTX_OPT_STORED);
-    for (const struct dtx_opt_row *row = rows; row->key; row++)
-        if (!dtx_opt_is_set(*out, row->key) && strcmp(row->key, "train.dtype") != 0)
+    for (const struct dtx_opt_row *row = rows; strcmp(row->key, "train.dtype") != 0; row++)
+        if (!dtx_opt_is_set(*out, row->key))
             dtx_opt_fault(*out, "%s: its options lack %s", name, row->key);
     if (status == DTX_OK)
         status = dtx_opt_check(ctx, *out);
@@ -77,7 +84,10 @@ enum dtx_status dtx_ckpt_model_read(struct dtx_ctx *ctx, const char *config, con
     snprintf(m.subnorm, sizeof m.subnorm, "%s", dtx_opt_text(opt, "model.subnorm"));
     snprintf(m.lambda_init, sizeof m.lambda_init, "%s", dtx_opt_text(opt, "model.lambda_init"));
     dtx_dtype_parse(dtx_opt_text(opt, "train.dtype"), &m.dtype);
-    enum dtx_status status = check(ctx, name, attention, &m);
+    m.transfer = dtx_transfer_read(opt, m.width, m.layers, m.head_dim);
+    enum dtx_status status = dtx_opt_check(ctx, opt);
+    if (status == DTX_OK)
+        status = check(ctx, name, attention, &m);
     dtx_opt_free(opt);
     if (status == DTX_OK)
         *out = m;

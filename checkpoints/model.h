@@ -7,6 +7,7 @@
 
 #include "kernels/base/status.h"
 #include "kernels/base/tensor.h"
+#include "parallel/transfer.h"
 
 enum { DTX_CKPT_LAMBDA_TEXT = 32 };
 
@@ -19,6 +20,7 @@ struct dtx_ckpt_model {
     char subnorm[8];                        /* "affine", "plain", "none" */
     char lambda_init[DTX_CKPT_LAMBDA_TEXT]; /* "depth" or a number */
     enum dtx_dtype dtype;                   /* of the activations it was trained with */
+    struct dtx_transfer transfer;
 };
 
 /* From a checkpoint's options; what is missing or impossible is named. `name` leads messages. */

@@ -12,8 +12,14 @@
 #include "kernels/base/mem.h"
 #include "kernels/base/mutant.h"
 
-enum { READ_BYTES = 1 << 20 };   /* of one call: what is hashed is still in the cache */
-enum { AHEAD_BYTES = 16 << 20 }; /* asked of the disk before they are read: it works while this thread hashes */
+enum { READ_BYTES = 1 << 20 }; /* at a time: what is hashed is still in the cache */
+
+/* Where the bytes of boxes come from. */
+struct input {
+    int fd;
+    struct dtx_ahead *ahead; /* NULL: the file; else from here, which gives them in order */
+    const char *path;
+};
 
 void dtx_ckpt_box_name(const struct dtx_ckpt_entry *entries, int64_t i, char out[DTX_CKPT_NAME + 24])
 {
@@ -129,21 +135,24 @@ enum dtx_status dtx_ckpt_shard_end(struct dtx_ctx *ctx, const char *path, int fd
     return status;
 }
 
-enum dtx_status dtx_ckpt_box_read(struct dtx_ctx *ctx, int fd, const char *path, const struct dtx_ckpt_entry *entry,
-                                  void *data, const struct dtx_ckpt_sink *sink)
+static enum dtx_status take_bytes(struct dtx_ctx *ctx, const struct input *in, void *to, int64_t bytes, int64_t offset)
+{
+    return in->ahead ? dtx_ahead_take(in->ahead, ctx, to, bytes)
+                     : dtx_disk_read_at(ctx, in->fd, in->path, to, bytes, offset);
+}
+
+static enum dtx_status read_box(struct dtx_ctx *ctx, const struct input *in, const struct dtx_ckpt_entry *entry,
+                                void *data, const struct dtx_ckpt_sink *sink)
 {
     enum dtx_status status = DTX_OK;
     int64_t piece = sink ? sink->piece_bytes : READ_BYTES;
     struct dtx_hasher *hasher = dtx_hasher_begin(0);
     if (!hasher)
-        return dtx_fail(ctx, DTX_E_MEMORY, "out of memory hashing %s", path);
-    dtx_disk_expect(fd, entry->offset, dtx_min64(AHEAD_BYTES, entry->bytes));
+        return dtx_fail(ctx, DTX_E_MEMORY, "out of memory hashing %s", in->path);
     for (int64_t at = 0; at < entry->bytes && status == DTX_OK; at += piece) {
-        int64_t n = dtx_min64(piece, entry->bytes - at), ahead = dtx_min64(piece, entry->bytes - at - AHEAD_BYTES);
-        if (ahead > 0)
-            dtx_disk_expect(fd, entry->offset + at + AHEAD_BYTES, ahead);
+        int64_t n = dtx_min64(piece, entry->bytes - at);
         char *to = sink ? data : (char *)data + at;
-        status = dtx_disk_read_at(ctx, fd, path, to, n, entry->offset + at);
+        status = take_bytes(ctx, in, to, n, entry->offset + at);
         if (status == DTX_OK)
             dtx_hasher_add(hasher, to, (size_t)n);
         if (status == DTX_OK && sink)
@@ -151,9 +160,15 @@ enum dtx_status dtx_ckpt_box_read(struct dtx_ctx *ctx, int fd, const char *path,
     }
     uint64_t hash = dtx_hasher_end(hasher);
     if (status == DTX_OK && hash != entry->checksum && !DTX_MUTANT(ckpt_checksum_unchecked))
-        return dtx_fail(ctx, DTX_E_FORMAT, "%s is damaged: the checksum of %s differs (bytes %lld to %lld)", path,
+        return dtx_fail(ctx, DTX_E_FORMAT, "%s is damaged: the checksum of %s differs (bytes %lld to %lld)", in->path,
                         entry->name, (long long)entry->offset, (long long)(entry->offset + entry->bytes - 1));
     return status;
+}
+
+enum dtx_status dtx_ckpt_box_read(struct dtx_ctx *ctx, int fd, const char *path, const struct dtx_ckpt_entry *entry,
+                                  void *data, const struct dtx_ckpt_sink *sink)
+{
+    return read_box(ctx, &(struct input){fd, NULL, path}, entry, data, sink);
 }
 
 void dtx_ckpt_reader_open(struct dtx_ckpt_reader *reader, const char *folder)
@@ -163,33 +178,60 @@ void dtx_ckpt_reader_open(struct dtx_ckpt_reader *reader, const char *folder)
 
 void dtx_ckpt_reader_close(struct dtx_ckpt_reader *reader)
 {
+    dtx_ahead_end(reader->ahead);
+    reader->ahead = NULL;
     if (reader->fd >= 0)
         close(reader->fd);
     reader->fd = reader->shard = -1;
 }
 
-void dtx_ckpt_reader_expect(const struct dtx_ckpt_reader *reader, const struct dtx_ckpt_entry *entry)
+static enum dtx_status shard_path(struct dtx_ctx *ctx, const struct dtx_ckpt_reader *reader, int shard,
+                                  char path[DTX_DISK_PATH])
 {
-    if (reader->shard == entry->shard)
-        dtx_disk_expect(reader->fd, entry->offset, dtx_min64(AHEAD_BYTES, entry->bytes));
+    char name[32];
+    if (reader->local)
+        dtx_local_name(shard, name);
+    else
+        dtx_ckpt_shard_name(shard, name);
+    return dtx_disk_join(ctx, reader->folder, name, path);
+}
+
+static enum dtx_status open_shard(struct dtx_ctx *ctx, const void *self, int shard, char path[DTX_DISK_PATH], int *fd)
+{
+    DTX_TRY(ctx, shard_path(ctx, self, shard, path));
+    return dtx_disk_open_read(ctx, path, fd);
+}
+
+enum dtx_status dtx_ckpt_reader_plan(struct dtx_ctx *ctx, struct dtx_ckpt_reader *reader,
+                                     const struct dtx_ckpt_entry *entries, const int64_t *list, int64_t n)
+{
+    void *memory;
+    DTX_TRY(ctx, dtx_mem_alloc(ctx, n, sizeof(struct dtx_ahead_range), &memory));
+    struct dtx_ahead_range *ranges = memory;
+    for (int64_t i = 0; i < n; i++) {
+        const struct dtx_ckpt_entry *e = &entries[list[i]];
+        ranges[i] = (struct dtx_ahead_range){e->shard, e->offset, e->bytes};
+    }
+    enum dtx_status status = dtx_ahead_begin(ctx, ranges, n, open_shard, reader, &reader->ahead);
+    dtx_mem_free(memory);
+    return status;
 }
 
 enum dtx_status dtx_ckpt_reader_box(struct dtx_ctx *ctx, struct dtx_ckpt_reader *reader,
                                     const struct dtx_ckpt_entry *entry, void *data, const struct dtx_ckpt_sink *sink)
 {
-    char name[32];
     if (reader->shard != entry->shard) {
-        dtx_ckpt_reader_close(reader);
-        if (reader->local)
-            dtx_local_name(entry->shard, name);
-        else
-            dtx_ckpt_shard_name(entry->shard, name);
-        DTX_TRY(ctx, dtx_disk_join(ctx, reader->folder, name, reader->path));
-        DTX_TRY(ctx, dtx_disk_open_read(ctx, reader->path, &reader->fd));
+        if (reader->fd >= 0)
+            close(reader->fd);
+        reader->fd = reader->shard = -1;
+        DTX_TRY(ctx, shard_path(ctx, reader, entry->shard, reader->path));
+        if (!reader->ahead) {
+            DTX_TRY(ctx, dtx_disk_open_read(ctx, reader->path, &reader->fd));
+            dtx_disk_read_in_order(reader->fd);
+        }
         reader->shard = entry->shard;
-        dtx_disk_read_ahead(reader->fd);
     }
-    return dtx_ckpt_box_read(ctx, reader->fd, reader->path, entry, data, sink);
+    return read_box(ctx, &(struct input){reader->fd, reader->ahead, reader->path}, entry, data, sink);
 }
 
 static int by_offset(const void *a, const void *b)
@@ -199,13 +241,13 @@ static int by_offset(const void *a, const void *b)
 }
 
 /* What stands between the boxes: HDF5's own structures. */
-static enum dtx_status hash_gap(struct dtx_ctx *ctx, int fd, const char *path, struct dtx_hasher *hasher, int64_t from,
+static enum dtx_status hash_gap(struct dtx_ctx *ctx, const struct input *in, struct dtx_hasher *hasher, int64_t from,
                                 int64_t to)
 {
     char piece[8192];
     for (int64_t at = from; at < to; at += (int64_t)sizeof piece) {
         int64_t bytes = dtx_min64((int64_t)sizeof piece, to - at);
-        DTX_TRY(ctx, dtx_disk_read_at(ctx, fd, path, piece, bytes, at));
+        DTX_TRY(ctx, take_bytes(ctx, in, piece, bytes, at));
         dtx_hasher_add(hasher, piece, (size_t)bytes);
     }
     return DTX_OK;
@@ -218,7 +260,7 @@ static enum dtx_status hash_piece(void *self, int64_t at, int64_t bytes, const v
     return DTX_OK;
 }
 
-static enum dtx_status check_boxes(struct dtx_ctx *ctx, int fd, const char *path, struct dtx_hasher *hasher,
+static enum dtx_status check_boxes(struct dtx_ctx *ctx, const struct input *in, struct dtx_hasher *hasher,
                                    const struct dtx_ckpt_entry *const *boxes, int64_t n, int64_t size, void *buffer,
                                    struct dtx_meter *meter)
 {
@@ -226,14 +268,21 @@ static enum dtx_status check_boxes(struct dtx_ctx *ctx, int fd, const char *path
     int64_t at = 0;
     for (int64_t i = 0; i < n; i++) {
         if (boxes[i]->offset < at || boxes[i]->offset + boxes[i]->bytes > size)
-            return dtx_fail(ctx, DTX_E_FORMAT, "%s: a box of %s lies outside the file or in another box", path,
+            return dtx_fail(ctx, DTX_E_FORMAT, "%s: a box of %s lies outside the file or in another box", in->path,
                             boxes[i]->name);
-        DTX_TRY(ctx, hash_gap(ctx, fd, path, hasher, at, boxes[i]->offset));
-        DTX_TRY(ctx, dtx_ckpt_box_read(ctx, fd, path, boxes[i], buffer, &sink));
+        DTX_TRY(ctx, hash_gap(ctx, in, hasher, at, boxes[i]->offset));
+        DTX_TRY(ctx, read_box(ctx, in, boxes[i], buffer, &sink));
         at = boxes[i]->offset + boxes[i]->bytes;
         dtx_meter_add(meter, boxes[i]->bytes);
     }
-    return hash_gap(ctx, fd, path, hasher, at, size);
+    return hash_gap(ctx, in, hasher, at, size);
+}
+
+static enum dtx_status open_file(struct dtx_ctx *ctx, const void *self, int file, char path[DTX_DISK_PATH], int *fd)
+{
+    (void)file;
+    snprintf(path, DTX_DISK_PATH, "%s", (const char *)self);
+    return dtx_disk_open_read(ctx, path, fd);
 }
 
 enum dtx_status dtx_ckpt_shard_check(struct dtx_ctx *ctx, const char *path, const struct dtx_ckpt_entry *entries,
@@ -242,7 +291,7 @@ enum dtx_status dtx_ckpt_shard_check(struct dtx_ctx *ctx, const char *path, cons
     enum dtx_status status;
     void *list, *buffer = NULL;
     int64_t count = 0, size = 0;
-    int fd = -1;
+    struct input in = {-1, NULL, path};
     struct dtx_hasher *hasher = NULL;
     DTX_TRY(ctx, dtx_mem_alloc(ctx, n, sizeof(struct dtx_ckpt_entry *), &list));
     const struct dtx_ckpt_entry **boxes = list;
@@ -251,17 +300,17 @@ enum dtx_status dtx_ckpt_shard_check(struct dtx_ctx *ctx, const char *path, cons
             boxes[count++] = &entries[i];
     qsort(boxes, (size_t)count, sizeof *boxes, by_offset);
     DTX_TRY_GOTO(ctx, status, dtx_disk_size(ctx, path, &size), done);
-    DTX_TRY_GOTO(ctx, status, dtx_disk_open_read(ctx, path, &fd), done);
+    struct dtx_ahead_range whole = {0, 0, size};
+    DTX_TRY_GOTO(ctx, status, dtx_ahead_begin(ctx, &whole, 1, open_file, path, &in.ahead), done);
     DTX_TRY_GOTO(ctx, status, dtx_mem_alloc(ctx, READ_BYTES, 1, &buffer), done);
     hasher = dtx_hasher_begin(0);
     if (hasher)
-        status = check_boxes(ctx, fd, path, hasher, boxes, count, size, buffer, meter);
+        status = check_boxes(ctx, &in, hasher, boxes, count, size, buffer, meter);
     else
         status = dtx_fail(ctx, DTX_E_MEMORY, "out of memory hashing %s", path);
 done:;
     uint64_t value = dtx_hasher_end(hasher);
-    if (fd >= 0)
-        close(fd);
+    dtx_ahead_end(in.ahead);
     dtx_mem_free(buffer);
     dtx_mem_free(list);
     if (status == DTX_OK) {

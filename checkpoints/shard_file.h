@@ -5,6 +5,7 @@
 #ifndef DTX_CHECKPOINTS_SHARD_FILE_H
 #define DTX_CHECKPOINTS_SHARD_FILE_H
 
+#include "checkpoints/ahead.h"
 #include "checkpoints/disk.h"
 #include "checkpoints/h5.h"
 #include "checkpoints/layout.h"
@@ -38,16 +39,18 @@ enum dtx_status dtx_ckpt_box_read(struct dtx_ctx *ctx, int fd, const char *path,
 /* Reads boxes of one checkpoint folder, with one shard open at a time. */
 struct dtx_ckpt_reader {
     const char *folder;
-    int shard, fd;
+    int shard, fd;            /* of the last box; fd -1: none is open */
     bool local;               /* the files are those of the local tier */
-    char path[DTX_DISK_PATH]; /* of the open shard */
+    char path[DTX_DISK_PATH]; /* of that shard */
+    struct dtx_ahead *ahead;  /* of dtx_ckpt_reader_plan */
 };
 void dtx_ckpt_reader_open(struct dtx_ckpt_reader *reader, const char *folder);
 /* sink: NULL or where the pieces go. */
 enum dtx_status dtx_ckpt_reader_box(struct dtx_ctx *ctx, struct dtx_ckpt_reader *reader,
                                     const struct dtx_ckpt_entry *entry, void *data, const struct dtx_ckpt_sink *sink);
-/* The box that will be read next: the disk may begin with it. */
-void dtx_ckpt_reader_expect(const struct dtx_ckpt_reader *reader, const struct dtx_ckpt_entry *entry);
+/* From here on the boxes entries[list[0..n)] are read, in that order and no other; a thread reads ahead. */
+enum dtx_status dtx_ckpt_reader_plan(struct dtx_ctx *ctx, struct dtx_ckpt_reader *reader,
+                                     const struct dtx_ckpt_entry *entries, const int64_t *list, int64_t n);
 void dtx_ckpt_reader_close(struct dtx_ckpt_reader *reader);
 
 #endif

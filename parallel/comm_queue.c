@@ -124,11 +124,12 @@ static enum dtx_status wait_for(struct dtx_comm_thread *t, int64_t number)
 {
     struct dtx_comm *comm = t->owner;
     if (t->done < number) {
-        double begin = dtx_trace_begin(comm->ctx);
+        double begin = dtx_trace_begin(comm->ctx), since = dtx_clock_now();
         atomic_store(&t->pace.hurry, true);
         while (t->done < number)
             pthread_cond_wait(&t->finished, &t->mutex);
         atomic_store(&t->pace.hurry, false);
+        comm->ctx->waited += dtx_clock_now() - since;
         dtx_trace_end(comm->ctx, begin, DTX_SPAN_WAIT, "compute", "wait", number - 1, 0);
     }
     comm->sent_bytes += t->sent - t->taken;

@@ -39,8 +39,8 @@ struct dtx_param_row {
     int stage, tied_stage;      /* stage that holds it; a second stage that holds a copy (tied head), or −1 */
     enum dtx_init init;
     double std; /* of NORMAL */
-    double lr_mult;
     bool decay;
+    double lr_mult, eps_mult, decay_mult; /* of the run's learning rate, epsilon, decay (parallel/transfer.h) */
 };
 
 struct dtx_param {

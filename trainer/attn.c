@@ -28,6 +28,19 @@ const struct dtx_attn_variant *dtx_attn_find(const char *name)
     return NULL;
 }
 
+bool dtx_attn_match(const struct dtx_model_config *from, const struct dtx_attn_variant *to,
+                    struct dtx_model_config *out)
+{
+    int64_t factor = from->attention->softmax_heads;
+    if (from->heads * factor % to->softmax_heads || from->kv_heads * factor % to->softmax_heads)
+        return false;
+    *out = *from;
+    out->attention = to;
+    out->heads = from->heads * factor / to->softmax_heads;
+    out->kv_heads = from->kv_heads * factor / to->softmax_heads;
+    return true;
+}
+
 /* This rank's heads. */
 static struct dtx_attn_shape local_shape(const struct dtx_layer *layer)
 {
@@ -105,6 +118,12 @@ struct dtx_attn_core dtx_attn_largest(const struct dtx_layer *layer)
     return core_of(layer, NULL, env->max_rows / env->max_piece, env->max_piece, 0);
 }
 
+/* What scores are multiplied by. */
+static double scores_scale(const struct dtx_model_config *m)
+{
+    return dtx_transfer_scores(&m->transfer) / sqrt((double)m->head_dim);
+}
+
 struct dtx_attn_fwd_args dtx_attn_forward_args(const struct dtx_env *env, const struct dtx_attn_core *core, int maps)
 {
     return (struct dtx_attn_fwd_args){.q = core->q,
@@ -114,7 +133,7 @@ struct dtx_attn_fwd_args dtx_attn_forward_args(const struct dtx_env *env, const 
                                       .q_first = core->k.dim[1] - core->q.dim[1],
                                       .k_first = 0,
                                       .maps = maps,
-                                      .scale = 1.0 / sqrt((double)env->model->head_dim),
+                                      .scale = scores_scale(env->model),
                                       .work = env->work};
 }
 
@@ -126,7 +145,7 @@ struct dtx_attn_bwd_args dtx_attn_backward_args(const struct dtx_env *env, const
                                       .doc_start = DTX_MUTANT(documents_ignored_in_backward) ? (struct dtx_tensor){0}
                                                                                              : env->doc_start,
                                       .maps = maps,
-                                      .scale = 1.0 / sqrt((double)env->model->head_dim),
+                                      .scale = scores_scale(env->model),
                                       .dq = core->dq,
                                       .dk = core->dk,
                                       .dv = core->dv,
@@ -196,7 +215,7 @@ static enum dtx_status forward(const struct dtx_layer *layer, struct dtx_tensor 
     /* New keys and values go behind the `first` rows that are there from earlier calls (none when training). */
     struct dtx_tensor q = dtx_saved_rows(&s[S_Q], n), k = dtx_tensor_rows(&s[S_K], first, n);
     struct dtx_tensor v = dtx_tensor_rows(&s[S_V], first, n);
-    DTX_TRY(env->ctx, dtx_norm(env, x, dtx_layer_param(layer, DTX_ATTN_NORM), &xn, &s[S_RSTD]));
+    DTX_TRY(env->ctx, dtx_norm(env, 1, x, dtx_layer_param(layer, DTX_ATTN_NORM), &xn, &s[S_RSTD]));
     DTX_TRY(env->ctx, dtx_rows_gather(env, &xn, &env->gathered, &all));
     DTX_TRY(env->ctx, dtx_linear(env, &all, &dtx_layer_param(layer, DTX_ATTN_Q)->weight, &q));
     DTX_TRY(env->ctx, dtx_linear(env, &all, &dtx_layer_param(layer, DTX_ATTN_K)->weight, &k));
@@ -209,7 +228,7 @@ static enum dtx_status forward(const struct dtx_layer *layer, struct dtx_tensor 
         return DTX_OK;
     DTX_TRY(env->ctx, dtx_linear(env, &core.y, &dtx_layer_param(layer, DTX_ATTN_OUT)->weight, &wide));
     DTX_TRY(env->ctx, dtx_rows_sum(env, &wide, &sum));
-    return dtx_add_to(env, &sum, x, y);
+    return dtx_add_scaled(env, dtx_transfer_branch(&env->model->transfer), &sum, x, y);
 }
 
 static enum dtx_status backward_input(const struct dtx_layer *layer, struct dtx_tensor *s, const struct dtx_tensor *x,
@@ -219,7 +238,7 @@ static enum dtx_status backward_input(const struct dtx_layer *layer, struct dtx_
     int64_t n = env->batch * env->length;
     struct dtx_attn_core core = core_of(layer, s, env->batch, env->length, 0);
     struct dtx_tensor kept = dtx_saved_rows(&s[S_DY], n), wide = dtx_saved_rows(&env->wide, n), sum;
-    DTX_TRY(env->ctx, dtx_rows_keep(env, dy, &kept));
+    DTX_TRY(env->ctx, dtx_rows_keep(env, dtx_branch_backward(env), dy, &kept));
     DTX_TRY(env->ctx, dtx_linear_input(env, &kept, &dtx_layer_param(layer, DTX_ATTN_OUT)->weight, &core.dy, false));
     DTX_TRY(env->ctx, env->model->attention->backward(layer, s + S_OWN, &core));
     DTX_TRY(env->ctx, rotate(env, &core.dq, 0, true));
@@ -231,7 +250,7 @@ static enum dtx_status backward_input(const struct dtx_layer *layer, struct dtx_
         DTX_TRY(env->ctx, dtx_linear_input(env, &d, &dtx_layer_param(layer, products[i])->weight, &wide, i > 0));
     }
     DTX_TRY(env->ctx, dtx_rows_sum(env, &wide, &sum));
-    return dtx_norm_backward(env, &sum, x, dtx_layer_param(layer, DTX_ATTN_NORM), &s[S_RSTD], &s[S_DXN], dy, dx);
+    return dtx_norm_backward(env, 1, &sum, x, dtx_layer_param(layer, DTX_ATTN_NORM), &s[S_RSTD], &s[S_DXN], dy, dx);
 }
 
 static enum dtx_status backward_weight(const struct dtx_layer *layer, struct dtx_tensor *s)
@@ -276,18 +295,20 @@ enum dtx_status dtx_attn_declare(struct dtx_env *env, int index, int stage, stru
         const char *name;
         int64_t out, in;
         int split;
+        enum dtx_weight_class class;
         double std;
-    } matrices[] = {{"q", shape.q_heads * m->head_dim, m->width, 0, 0.02},
-                    {"k", shape.k_heads * m->head_dim, m->width, 0, 0.02},
-                    {"v", shape.v_heads * shape.v_width, m->width, 0, 0.02},
-                    {"out", m->width, m->width, 1, 0.02 / sqrt(2.0 * (double)m->layers)}};
+    } matrices[] = {{"q", shape.q_heads * m->head_dim, m->width, 0, DTX_WEIGHT_HIDDEN, 0.02},
+                    {"k", shape.k_heads * m->head_dim, m->width, 0, DTX_WEIGHT_HIDDEN, 0.02},
+                    {"v", shape.v_heads * shape.v_width, m->width, 0, DTX_WEIGHT_HIDDEN, 0.02},
+                    {"out", m->width, m->width, 1, DTX_WEIGHT_BRANCH_END, 0.02 / sqrt(2.0 * (double)m->layers)}};
     char name[DTX_PARAM_NAME];
     snprintf(name, sizeof name, "layers.%02d.attn_norm.gain", index);
-    struct dtx_param_row row = dtx_row_gain(env, name, stage);
+    struct dtx_param_row row = dtx_row_gain(env, DTX_WEIGHT_GAIN, name, stage);
     DTX_TRY(env->ctx, dtx_params_add(env->params, &row, &out->param[DTX_ATTN_NORM]));
     for (int i = 0; i < 4; i++) {
         snprintf(name, sizeof name, "layers.%02d.attn.%s", index, matrices[i].name);
-        row = dtx_row_matrix(name, matrices[i].out, matrices[i].in, matrices[i].split, stage, matrices[i].std);
+        row = dtx_row_matrix(env, matrices[i].class, name, matrices[i].out, matrices[i].in, matrices[i].split, stage,
+                             matrices[i].std);
         DTX_TRY(env->ctx, dtx_params_add(env->params, &row, &out->param[DTX_ATTN_Q + i]));
     }
     return m->attention->declare(env, index, stage, out);

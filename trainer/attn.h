@@ -43,6 +43,11 @@ struct dtx_attn_variant {
 /* NULL when there is none of that name. */
 const struct dtx_attn_variant *dtx_attn_find(const char *name);
 
+/* The model with attention `to` of the same size: as many softmax heads, single or in pairs, of the same width. False:
+ * its heads, or those of keys, cannot be paired. */
+bool dtx_attn_match(const struct dtx_model_config *from, const struct dtx_attn_variant *to,
+                    struct dtx_model_config *out);
+
 /* Arguments of attn_fwd and attn_bwd that a variant's core and its workspace query share. */
 struct dtx_attn_fwd_args dtx_attn_forward_args(const struct dtx_env *env, const struct dtx_attn_core *core, int maps);
 struct dtx_attn_bwd_args dtx_attn_backward_args(const struct dtx_env *env, const struct dtx_attn_core *core, int maps);

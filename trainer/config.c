@@ -9,6 +9,7 @@
 #include "kernels/base/mem.h"
 #include "parallel/schedule.h"
 #include "trainer/attn.h"
+#include "trainer/health.h"
 #include "trainer/lr.h"
 #include "trainer/optim.h"
 #include "trainer/split.h"
@@ -43,6 +44,14 @@ const struct dtx_opt_row dtx_train_options[] = {
     {"model.subnorm", DTX_OPT_CHOICE, "affine", "affine|plain|none", FIXED, "norm over each differential head"},
     {"model.lambda_init", DTX_OPT_TEXT, "depth", NULL, FIXED,
      "λ_init: 'depth' (0.8 - 0.6 exp(-0.3 layer)) or a number"},
+    {"model.transfer", DTX_OPT_CHOICE, "none", DTX_TRANSFER_CHOICES, FIXED,
+     "scale lr, decay, eps, initial values, branches, logits by the shape: mup by width, completep by depth too"},
+    {"model.base_width", DTX_OPT_INT, "0", "0..1000000", FIXED, "transfer: width of the model that lr.peak is for"},
+    {"model.base_layers", DTX_OPT_INT, "0", "0..10000", FIXED, "transfer completep: layers of that model"},
+    {"model.base_head_dim", DTX_OPT_INT, "0", "0..1024", FIXED,
+     "transfer: its head_dim, when wider models get wider heads (scores × 1/d); 0: they get more heads"},
+    {"model.embed_mult", DTX_OPT_REAL, "1", "1e-6..1e6", FIXED, "factor of the embedding's output"},
+    {"model.output_mult", DTX_OPT_REAL, "1", "1e-6..1e6", FIXED, "factor of the logits, beside transfer's"},
     {"train.length", DTX_OPT_INT, "256", "1..16777216", FREE, "tokens in a sequence"},
     {"train.batch", DTX_OPT_INT, "16", "1..1000000000", FREE, "sequences in a step, over all data ranks"},
     {"train.micro_batch", DTX_OPT_INT, "0", "0..1000000", FREE,
@@ -128,6 +137,23 @@ const struct dtx_opt_row dtx_train_options[] = {
     {"check.replicas_every", DTX_OPT_INT, "100", "0..", FREE,
      "steps between comparisons of what several ranks hold alike (and before every save); 0: never"},
     {"check.replicas_action", DTX_OPT_CHOICE, "stop", "stop|warn", FREE, "when copies differ: end the run, or go on"},
+    {"health.nonfinite", DTX_OPT_CHOICE, "skip", "skip|rollback|stop", FREE,
+     "when loss or gradient norm is NaN or infinite: leave the step out, go back to the snapshot, end the run"},
+    {"health.spike", DTX_OPT_CHOICE, "warn", "none|warn|skip|rollback|stop", FREE,
+     "when the loss is far above that of the steps before"},
+    {"health.norm", DTX_OPT_CHOICE, "none", "none|warn|skip|rollback|stop", FREE,
+     "when the gradient norm is, or is above health.max_grad_norm"},
+    {"health.window", DTX_OPT_INT, "128", "8..4096", FREE, "steps before, with which a step is compared"},
+    {"health.z", DTX_OPT_REAL, "6", "1..1000", FREE, "far: so many of their standard deviations above their mean"},
+    {"health.max_grad_norm", DTX_OPT_REAL, "0", "0..", FREE,
+     "a fixed limit for health.norm, before clipping; 0: health.z of the steps before"},
+    {"health.max_skips", DTX_OPT_INT, "20", "1..1000000", FREE, "steps in a row left out before the run ends"},
+    {"health.snapshot_every", DTX_OPT_INT, "100", "1..", FREE,
+     "rollback: steps between snapshots; one is taken with every checkpoint too"},
+    {"health.max_rollbacks", DTX_OPT_INT, "3", "1..1000000", FREE, "to one snapshot before the run ends"},
+    {"health.slow", DTX_OPT_REAL, "1.2", "0..1000", FREE,
+     "name ranks whose own work takes so many times the median of their stage; 0: none"},
+    {"health.slow_intervals", DTX_OPT_INT, "3", "1..1000000", FREE, "for so many times log.every steps in a row"},
     {"comm.timeout", DTX_OPT_REAL, "600", "0..", FREE,
      "seconds a collective may take before all ranks leave with a table of who waits where; 0: for ever"},
     {"comm.check", DTX_OPT_BOOL, "false", NULL, DTX_OPT_CALL,
@@ -136,6 +162,7 @@ const struct dtx_opt_row dtx_train_options[] = {
      "folder on each node for the ledgers of collectives; default: /dev/shm, else TMPDIR; none: memory"},
     {"run.dir", DTX_OPT_TEXT, "run", NULL, DTX_OPT_CALL,
      "folder of the run: configuration, metrics, status, checkpoints"},
+    {"run.attempt", DTX_OPT_INT, "0", "0..", DTX_OPT_CALL, "number of this attempt in RUN/status; 0: the next"},
     {"device", DTX_OPT_CHOICE, "auto", "auto|cpu", FREE, "where to compute"},
     {"cpu.threads", DTX_OPT_INT, "0", "0..4096", FREE,
      "threads of each rank; 0: the allowed cores shared by the node's ranks"},
@@ -494,6 +521,7 @@ void dtx_engine_config_read(struct dtx_opt *opt, int world_size, struct dtx_engi
     read_model(opt, &out->model);
     check_model(opt, &out->model);
     store_resolved(opt, &out->model);
+    out->model.transfer = dtx_transfer_read(opt, out->model.width, out->model.layers, out->model.head_dim);
     read_mesh(opt, world_size, out);
     read_split(opt, out);
     read_batch(opt, out);
@@ -505,6 +533,7 @@ void dtx_engine_config_read(struct dtx_opt *opt, int world_size, struct dtx_engi
                       recompute);
     dtx_dtype_parse(dtx_opt_text(opt, "train.dtype"), &out->dtype);
     out->seed = dtx_opt_int(opt, "train.seed");
+    out->snapshot = dtx_health_rolls_back(opt);
     out->optim = (struct dtx_optim_config){.variant = dtx_optim_find(dtx_opt_text(opt, "optim.name")),
                                            .beta1 = dtx_opt_real(opt, "optim.beta1"),
                                            .beta2 = dtx_opt_real(opt, "optim.beta2"),

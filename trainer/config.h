@@ -7,6 +7,7 @@
 #include "kernels/base/opt.h"
 #include "kernels/base/tensor.h"
 #include "parallel/mesh.h"
+#include "parallel/transfer.h"
 
 enum dtx_subnorm { DTX_SUBNORM_AFFINE, DTX_SUBNORM_PLAIN, DTX_SUBNORM_NONE };
 
@@ -19,6 +20,7 @@ struct dtx_model_config {
     double rope_theta, norm_eps;
     enum dtx_subnorm subnorm;
     double lambda_init; /* one constant for all layers; NaN: by depth, 0.8 − 0.6·exp(−0.3·layer) */
+    struct dtx_transfer transfer;
 };
 
 /* How the pipeline cuts the model (trainer/split.h). */
@@ -64,6 +66,7 @@ struct dtx_engine_config {
     bool overlap;         /* sums of gradients and gathers of weights go on beside the computation */
     int64_t bucket_bytes; /* of gradients that are reduced together */
     struct dtx_split split;
+    bool snapshot; /* a copy of masters and states in host memory, to go back to (trainer/health.h) */
 };
 
 /* Rows of `dtx train`, ended by a NULL key. */

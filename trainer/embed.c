@@ -34,7 +34,7 @@ static enum dtx_status forward(const struct dtx_layer *layer, struct dtx_tensor 
         .tokens = env->tokens, .table = dtx_layer_param(layer, 0)->weight, .out = wide, .first = first_row(layer)};
     DTX_TRY(env->ctx, dtx_embed_fwd(env->queue, &args));
     DTX_TRY(env->ctx, dtx_rows_sum(env, &wide, &sum));
-    return dtx_add_to(env, &sum, NULL, y);
+    return dtx_add_scaled(env, dtx_transfer_embed(&env->model->transfer), &sum, NULL, y);
 }
 
 static enum dtx_status backward_input(const struct dtx_layer *layer, struct dtx_tensor *s, const struct dtx_tensor *x,
@@ -42,8 +42,10 @@ static enum dtx_status backward_input(const struct dtx_layer *layer, struct dtx_
 {
     (void)x;
     (void)dx;
-    struct dtx_tensor kept = dtx_saved_rows(&s[SAVED_DY], layer->env->batch * layer->env->length);
-    return dtx_rows_keep(layer->env, dy, &kept);
+    struct dtx_env *env = layer->env;
+    struct dtx_tensor kept = dtx_saved_rows(&s[SAVED_DY], env->batch * env->length);
+    double scale = DTX_MUTANT(transfer_embed_backward_forgotten) ? 1 : dtx_transfer_embed(&env->model->transfer);
+    return dtx_rows_keep(env, scale, dy, &kept);
 }
 
 static enum dtx_status backward_weight(const struct dtx_layer *layer, struct dtx_tensor *s)
@@ -70,7 +72,8 @@ enum dtx_status dtx_embed_declare(struct dtx_env *env, int stage, int head_stage
 {
     const struct dtx_model_config *m = env->model;
     *out = (struct dtx_layer){.table = &dtx_embed_layer, .env = env};
-    struct dtx_param_row row = dtx_row_matrix("embed.tokens", m->vocab, m->width, 0, stage, 0.02);
+    struct dtx_param_row row =
+        dtx_row_matrix(env, DTX_WEIGHT_VOCABULARY, "embed.tokens", m->vocab, m->width, 0, stage, 0.02);
     row.tied_stage = m->tied ? head_stage : -1;
     return dtx_params_add(env->params, &row, &out->param[0]);
 }

@@ -371,16 +371,9 @@ enum dtx_status dtx_engine_gradients(struct dtx_engine *e, const struct dtx_engi
     return DTX_OK;
 }
 
-enum dtx_status dtx_engine_step(struct dtx_engine *e, const struct dtx_engine_batch *batch, int64_t step, double lr,
-                                struct dtx_step_result *result)
+enum dtx_status dtx_engine_update(struct dtx_engine *e, int64_t step, double lr, const struct dtx_step_result *result)
 {
     const struct dtx_optim_config *optim = &e->config.optim;
-    double step_begin = dtx_trace_begin(e->ctx);
-    DTX_TRY(e->ctx, dtx_engine_gradients(e, batch, result));
-    /* Loss and norm have the same bits on all ranks, so all skip or none does. */
-    result->skipped = !isfinite(result->loss) || !isfinite(result->grad_norm);
-    if (result->skipped && !DTX_MUTANT(nonfinite_not_skipped))
-        return DTX_OK;
     double hyper[4];
     optim->variant->hyper(optim, step, lr, result->clip, hyper);
     DTX_TRY(e->ctx, dtx_tensor_set(e->queue, &e->hyper, hyper));
@@ -389,9 +382,16 @@ enum dtx_status dtx_engine_step(struct dtx_engine *e, const struct dtx_engine_ba
         if (e->params.item[i].held && e->params.item[i].part_count > 0)
             DTX_TRY(e->ctx, optim->variant->update(e->queue, optim, &e->params.item[i], &e->hyper));
     dtx_trace_end(e->ctx, begin, DTX_SPAN_COMPUTE, "compute", "optimizer", -1, 0);
-    DTX_TRY(e->ctx, dtx_params_gather(&e->params, e->queue));
-    dtx_trace_end(e->ctx, step_begin, DTX_SPAN_STEP, "compute", "step", step, 0);
-    return DTX_OK;
+    return dtx_params_gather(&e->params, e->queue);
+}
+
+enum dtx_status dtx_engine_step(struct dtx_engine *e, const struct dtx_engine_batch *batch, int64_t step, double lr,
+                                struct dtx_step_result *result)
+{
+    DTX_TRY(e->ctx, dtx_engine_gradients(e, batch, result));
+    /* Loss and norm have the same bits on all ranks, so all skip or none does. */
+    result->skipped = !isfinite(result->loss) || !isfinite(result->grad_norm);
+    return result->skipped && !DTX_MUTANT(nonfinite_not_skipped) ? DTX_OK : dtx_engine_update(e, step, lr, result);
 }
 
 enum dtx_status dtx_engine_evaluate(struct dtx_engine *e, const struct dtx_engine_batch *batch, double *loss_sum,
@@ -442,6 +442,20 @@ enum dtx_status dtx_engine_logits(struct dtx_engine *e, const int32_t *tokens, i
         widen(env->master, logits, vocab);
     dtx_tensor_free(e->queue->backend, &env->logits);
     return status;
+}
+
+enum dtx_status dtx_engine_activation(struct dtx_engine *e, int layer, const char *name, double *out, int64_t room,
+                                      int64_t *n)
+{
+    struct dtx_tensor t = dtx_model_activation(e->model, layer, name);
+    int64_t count = dtx_tensor_count(&t);
+    if (!t.data || t.dtype != e->env.master || count > room)
+        return dtx_fail(e->ctx, DTX_E_RANGE, "layer %d has no %s of %lld numbers in %s", layer, name, (long long)room,
+                        dtx_dtype_name(e->env.master));
+    DTX_TRY(e->ctx, dtx_tensor_get(e->queue, &t, out));
+    widen(e->env.master, out, count);
+    *n = count;
+    return DTX_OK;
 }
 
 enum dtx_status dtx_engine_finite(struct dtx_engine *e, bool *finite)

@@ -24,7 +24,7 @@ struct dtx_step_result {
     double grad_norm; /* before clipping */
     double clip;      /* factor applied, 1 when not clipped */
     int64_t targets;  /* of the global batch */
-    bool skipped;     /* norm or loss not finite: nothing was updated, on any rank */
+    bool skipped;     /* nothing is updated, on any rank: of dtx_engine_step where norm or loss is not finite */
 };
 
 /* world: borrowed; the product of config->mesh must be its size. The backend is borrowed too. Weights are initialised
@@ -36,8 +36,11 @@ void dtx_engine_free(struct dtx_engine *engine);
 /* Forward, backward, reduction and norm; the gradients stay in the table (tests read them). */
 enum dtx_status dtx_engine_gradients(struct dtx_engine *engine, const struct dtx_engine_batch *batch,
                                      struct dtx_step_result *result);
-/* dtx_engine_gradients, clipping and the optimizer. `step` counts from 1. With ZeRO other ranks' pieces of the weights
- * may still be on their way afterwards: the engine's own functions wait for what they use. */
+/* Clipping and the optimizer, with the gradients of the table. `step` counts from 1. With ZeRO other ranks' pieces of
+ * the weights may still be on their way afterwards: the engine's own functions wait for what they use. */
+enum dtx_status dtx_engine_update(struct dtx_engine *engine, int64_t step, double lr,
+                                  const struct dtx_step_result *result);
+/* Both, unless loss or norm is not finite. */
 enum dtx_status dtx_engine_step(struct dtx_engine *engine, const struct dtx_engine_batch *batch, int64_t step,
                                 double lr, struct dtx_step_result *result);
 /* All weights are here: before others read the table's weights or count bytes. Not collective. */
@@ -52,6 +55,10 @@ enum dtx_status dtx_engine_evaluate(struct dtx_engine *engine, const struct dtx_
  * last token's logits (host, vocab of them). One rank only; first + n ≤ length. */
 enum dtx_status dtx_engine_logits(struct dtx_engine *engine, const int32_t *tokens, int64_t first, int64_t n,
                                   double *logits);
+/* What dtx_engine_logits left in a layer (trainer/model.h) as `room` doubles at most; *n: how many there are. f32 and
+ * f64 only. */
+enum dtx_status dtx_engine_activation(struct dtx_engine *engine, int layer, const char *name, double *out, int64_t room,
+                                      int64_t *n);
 /* Are all weights, masters and optimizer states of all ranks finite? Waits for the queue. */
 enum dtx_status dtx_engine_finite(struct dtx_engine *engine, bool *finite);
 /* Are weights, masters and optimizer states alike on all ranks that hold copies? Waits for the queue. */

@@ -8,6 +8,7 @@
 #include "parallel/pipe.h"
 #include "trainer/attn.h"
 #include "trainer/context.h"
+#include "trainer/snapshot.h"
 #include "trainer/split.h"
 #include "trainer/state.h"
 
@@ -236,8 +237,10 @@ enum dtx_status dtx_estimate_rank(struct dtx_ctx *ctx, const struct dtx_engine_c
     if (status == DTX_OK && !DTX_MUTANT(plan_staging_forgotten)) {
         status = dtx_state_bytes(ctx, &r.params, &r.mesh, config->optim.variant, &made.staging);
     }
-    if (status == DTX_OK)
+    if (status == DTX_OK) {
+        made.snapshot = config->snapshot && !DTX_MUTANT(plan_snapshot_forgotten) ? dtx_snapshot_bytes(&r.params) : 0;
         count_step(&r, &made);
+    }
     dtx_model_free(r.model);
     dtx_params_free(&r.params);
     DTX_TRY(ctx, status);

@@ -21,6 +21,7 @@ struct dtx_memory {
 struct dtx_estimate {
     struct dtx_memory memory;
     size_t staging;  /* host memory: the copy of the state that a checkpoint is written from */
+    size_t snapshot; /* host memory: the copy that a rollback goes back to, where an option asks for it */
     size_t host;     /* host memory besides, at most at once: initial values, work of sums over ranks, a step's batch */
     int slots, kept; /* of activations and of gradients */
     double sent[DTX_AXES]; /* bytes a step; dp: over dp × cp, what mesh->data sends; pp includes the tied embedding's
@@ -41,7 +42,7 @@ void dtx_memory_text(const struct dtx_memory *memory, char text[DTX_MEMORY_TEXT]
 /* Host memory of a rank that trains besides its backend's. */
 static inline size_t dtx_estimate_host(const struct dtx_estimate *e)
 {
-    return e->host + e->staging;
+    return e->host + e->staging + e->snapshot;
 }
 /* rank: the rank's coordinates in config->mesh. queue: of a backend whose operations say what workspace they need. */
 enum dtx_status dtx_estimate_rank(struct dtx_ctx *ctx, const struct dtx_engine_config *config, struct dtx_queue *queue,

@@ -45,7 +45,7 @@ static enum dtx_status forward(const struct dtx_layer *layer, struct dtx_tensor 
     struct dtx_tensor xn = dtx_saved_rows(&s[S_XN], x->dim[0]), all, sum;
     struct dtx_tensor g = dtx_saved_rows(&s[S_G], n), u = dtx_saved_rows(&s[S_U], n);
     struct dtx_tensor h = dtx_saved_rows(&s[S_H], n), wide = dtx_saved_rows(&env->wide, n);
-    DTX_TRY(env->ctx, dtx_norm(env, x, dtx_layer_param(layer, P_NORM), &xn, &s[S_RSTD]));
+    DTX_TRY(env->ctx, dtx_norm(env, 1, x, dtx_layer_param(layer, P_NORM), &xn, &s[S_RSTD]));
     DTX_TRY(env->ctx, dtx_rows_gather(env, &xn, &env->gathered, &all));
     DTX_TRY(env->ctx, dtx_linear(env, &all, &dtx_layer_param(layer, P_GATE)->weight, &g));
     DTX_TRY(env->ctx, dtx_linear(env, &all, &dtx_layer_param(layer, P_UP)->weight, &u));
@@ -55,7 +55,7 @@ static enum dtx_status forward(const struct dtx_layer *layer, struct dtx_tensor 
         return DTX_OK;
     DTX_TRY(env->ctx, dtx_linear(env, &h, &dtx_layer_param(layer, P_DOWN)->weight, &wide));
     DTX_TRY(env->ctx, dtx_rows_sum(env, &wide, &sum));
-    return dtx_add_to(env, &sum, x, y);
+    return dtx_add_scaled(env, dtx_transfer_branch(&env->model->transfer), &sum, x, y);
 }
 
 static enum dtx_status backward_input(const struct dtx_layer *layer, struct dtx_tensor *s, const struct dtx_tensor *x,
@@ -66,7 +66,7 @@ static enum dtx_status backward_input(const struct dtx_layer *layer, struct dtx_
     struct dtx_tensor kept = dtx_saved_rows(&s[S_DY], n), dh = dtx_saved_rows(&s[S_DH], n);
     struct dtx_tensor dg = dtx_saved_rows(&s[S_DG], n), du = dtx_saved_rows(&s[S_DU], n);
     struct dtx_tensor wide = dtx_saved_rows(&env->wide, n), sum;
-    DTX_TRY(env->ctx, dtx_rows_keep(env, dy, &kept));
+    DTX_TRY(env->ctx, dtx_rows_keep(env, dtx_branch_backward(env), dy, &kept));
     DTX_TRY(env->ctx, dtx_linear_input(env, &kept, &dtx_layer_param(layer, P_DOWN)->weight, &dh, false));
     struct dtx_swiglu_bwd_args swiglu = {
         .dh = dh, .g = dtx_saved_rows(&s[S_G], n), .u = dtx_saved_rows(&s[S_U], n), .dg = dg, .du = du};
@@ -74,7 +74,7 @@ static enum dtx_status backward_input(const struct dtx_layer *layer, struct dtx_
     DTX_TRY(env->ctx, dtx_linear_input(env, &dg, &dtx_layer_param(layer, P_GATE)->weight, &wide, false));
     DTX_TRY(env->ctx, dtx_linear_input(env, &du, &dtx_layer_param(layer, P_UP)->weight, &wide, true));
     DTX_TRY(env->ctx, dtx_rows_sum(env, &wide, &sum));
-    return dtx_norm_backward(env, &sum, x, dtx_layer_param(layer, P_NORM), &s[S_RSTD], &s[S_DXN], dy, dx);
+    return dtx_norm_backward(env, 1, &sum, x, dtx_layer_param(layer, P_NORM), &s[S_RSTD], &s[S_DXN], dy, dx);
 }
 
 static enum dtx_status backward_weight(const struct dtx_layer *layer, struct dtx_tensor *s)
@@ -106,15 +106,15 @@ enum dtx_status dtx_ffn_declare(struct dtx_env *env, int index, int stage, struc
     char name[DTX_PARAM_NAME];
     double down_std = 0.02 / sqrt(2.0 * (double)m->layers);
     snprintf(name, sizeof name, "layers.%02d.ffn_norm.gain", index);
-    struct dtx_param_row row = dtx_row_gain(env, name, stage);
+    struct dtx_param_row row = dtx_row_gain(env, DTX_WEIGHT_GAIN, name, stage);
     DTX_TRY(env->ctx, dtx_params_add(env->params, &row, &out->param[P_NORM]));
     snprintf(name, sizeof name, "layers.%02d.ffn.gate", index);
-    row = dtx_row_matrix(name, m->ffn, m->width, 0, stage, 0.02);
+    row = dtx_row_matrix(env, DTX_WEIGHT_HIDDEN, name, m->ffn, m->width, 0, stage, 0.02);
     DTX_TRY(env->ctx, dtx_params_add(env->params, &row, &out->param[P_GATE]));
     snprintf(name, sizeof name, "layers.%02d.ffn.up", index);
-    row = dtx_row_matrix(name, m->ffn, m->width, 0, stage, 0.02);
+    row = dtx_row_matrix(env, DTX_WEIGHT_HIDDEN, name, m->ffn, m->width, 0, stage, 0.02);
     DTX_TRY(env->ctx, dtx_params_add(env->params, &row, &out->param[P_UP]));
     snprintf(name, sizeof name, "layers.%02d.ffn.down", index);
-    row = dtx_row_matrix(name, m->width, m->ffn, 1, stage, down_std);
+    row = dtx_row_matrix(env, DTX_WEIGHT_BRANCH_END, name, m->width, m->ffn, 1, stage, down_std);
     return dtx_params_add(env->params, &row, &out->param[P_DOWN]);
 }

@@ -81,12 +81,19 @@ static enum dtx_status chunk_loss(const struct dtx_layer *layer, struct dtx_tens
     return dtx_xent_bwd(env->queue, &loss);
 }
 
+/* Of the logits. The final norm's output carries it, so that both products and all gradients have it. */
+static double output_scale(const struct dtx_layer *layer)
+{
+    const struct dtx_model_config *m = layer->env->model;
+    return m->tied && DTX_MUTANT(transfer_tied_output_forgotten) ? 1 : dtx_transfer_output(&m->transfer);
+}
+
 /* All n rows of the final norm's output into S_XN. Collective over tp. */
 static enum dtx_status final_norm(const struct dtx_layer *layer, struct dtx_tensor *s, const struct dtx_tensor *x)
 {
     struct dtx_env *env = layer->env;
     struct dtx_tensor xn = dtx_saved_rows(&s[S_XN], env->batch * env->length), own = dtx_rows_own(env, &xn), all;
-    DTX_TRY(env->ctx, dtx_norm(env, x, dtx_layer_param(layer, P_NORM), &own, &s[S_RSTD]));
+    DTX_TRY(env->ctx, dtx_norm(env, output_scale(layer), x, dtx_layer_param(layer, P_NORM), &own, &s[S_RSTD]));
     return dtx_rows_gather(env, &own, &xn, &all);
 }
 
@@ -127,7 +134,8 @@ static enum dtx_status backward_input(const struct dtx_layer *layer, struct dtx_
     }
     if (!DTX_MUTANT(head_input_gradient_not_summed))
         DTX_TRY(env->ctx, dtx_rows_sum(env, &wide, &sum));
-    return dtx_norm_backward(env, &sum, x, dtx_layer_param(layer, P_NORM), &s[S_RSTD], &s[S_DXN], NULL, dx);
+    return dtx_norm_backward(env, output_scale(layer), &sum, x, dtx_layer_param(layer, P_NORM), &s[S_RSTD], &s[S_DXN],
+                             NULL, dx);
 }
 
 static enum dtx_status backward_weight(const struct dtx_layer *layer, struct dtx_tensor *s)
@@ -150,12 +158,12 @@ enum dtx_status dtx_head_declare(struct dtx_env *env, int stage, int embed_param
 {
     const struct dtx_model_config *m = env->model;
     *out = (struct dtx_layer){.table = &dtx_head_layer, .env = env};
-    struct dtx_param_row row = dtx_row_gain(env, "final_norm.gain", stage);
+    struct dtx_param_row row = dtx_row_gain(env, DTX_WEIGHT_FINAL_GAIN, "final_norm.gain", stage);
     DTX_TRY(env->ctx, dtx_params_add(env->params, &row, &out->param[P_NORM]));
     if (m->tied) {
         out->param[P_OUT] = embed_param;
         return DTX_OK;
     }
-    row = dtx_row_matrix("head.out", m->vocab, m->width, 0, stage, 0.02);
+    row = dtx_row_matrix(env, DTX_WEIGHT_VOCABULARY, "head.out", m->vocab, m->width, 0, stage, 0.02);
     return dtx_params_add(env->params, &row, &out->param[P_OUT]);
 }

@@ -66,10 +66,14 @@ enum dtx_status dtx_rows_gather(struct dtx_env *env, const struct dtx_tensor *ow
     return dtx_comm_all_gather(env->mesh->axis[DTX_AXIS_TP], env->queue, own, all);
 }
 
-enum dtx_status dtx_rows_keep(struct dtx_env *env, const struct dtx_tensor *own, const struct dtx_tensor *all)
+enum dtx_status dtx_rows_keep(struct dtx_env *env, double scale, const struct dtx_tensor *own,
+                              const struct dtx_tensor *all)
 {
-    struct dtx_tensor unused;
-    return env->sequence ? dtx_rows_gather(env, own, all, &unused) : dtx_add_to(env, own, NULL, all);
+    struct dtx_tensor scaled = dtx_rows_own(env, all), unused;
+    if (env->sequence && (scale == 1 || DTX_MUTANT(transfer_scale_lost_with_sequence)))
+        return dtx_rows_gather(env, own, all, &unused);
+    DTX_TRY(env->ctx, dtx_add_scaled(env, scale, own, NULL, &scaled));
+    return env->sequence ? dtx_rows_gather(env, &scaled, all, &unused) : DTX_OK;
 }
 
 enum dtx_status dtx_rows_sum(struct dtx_env *env, const struct dtx_tensor *partial, struct dtx_tensor *own)
@@ -86,13 +90,24 @@ enum dtx_status dtx_rows_sum(struct dtx_env *env, const struct dtx_tensor *parti
 enum dtx_status dtx_add_to(struct dtx_env *env, const struct dtx_tensor *x, const struct dtx_tensor *y,
                            const struct dtx_tensor *z)
 {
-    struct dtx_add_args args = {.x = *x, .z = *z, .alpha = 1.0};
+    return dtx_add_scaled(env, 1.0, x, y, z);
+}
+
+double dtx_branch_backward(const struct dtx_env *env)
+{
+    return DTX_MUTANT(transfer_branch_backward_forgotten) ? 1.0 : dtx_transfer_branch(&env->model->transfer);
+}
+
+enum dtx_status dtx_add_scaled(struct dtx_env *env, double scale, const struct dtx_tensor *x,
+                               const struct dtx_tensor *y, const struct dtx_tensor *z)
+{
+    struct dtx_add_args args = {.x = *x, .z = *z, .alpha = scale};
     if (y)
         args.y = *y;
     return dtx_add(env->queue, &args);
 }
 
-enum dtx_status dtx_norm(struct dtx_env *env, const struct dtx_tensor *x, const struct dtx_param *gain,
+enum dtx_status dtx_norm(struct dtx_env *env, double scale, const struct dtx_tensor *x, const struct dtx_param *gain,
                          const struct dtx_tensor *y, const struct dtx_tensor *rstd)
 {
     struct dtx_rmsnorm_fwd_args args = {.x = *x,
@@ -100,14 +115,14 @@ enum dtx_status dtx_norm(struct dtx_env *env, const struct dtx_tensor *x, const 
                                         .y = *y,
                                         .rstd = dtx_tensor_1d(rstd->data, rstd->dtype, x->dim[0]),
                                         .eps = env->model->norm_eps,
-                                        .out_scale = 1.0};
+                                        .out_scale = scale};
     return dtx_rmsnorm_fwd(env->queue, &args);
 }
 
-enum dtx_status dtx_norm_backward(struct dtx_env *env, const struct dtx_tensor *dy, const struct dtx_tensor *x,
-                                  const struct dtx_param *gain, const struct dtx_tensor *rstd,
-                                  const struct dtx_tensor *narrow, const struct dtx_tensor *residual,
-                                  const struct dtx_tensor *dx)
+enum dtx_status dtx_norm_backward(struct dtx_env *env, double scale, const struct dtx_tensor *dy,
+                                  const struct dtx_tensor *x, const struct dtx_param *gain,
+                                  const struct dtx_tensor *rstd, const struct dtx_tensor *narrow,
+                                  const struct dtx_tensor *residual, const struct dtx_tensor *dx)
 {
     struct dtx_tensor rounded = *dy;
     if (env->act != env->master) {
@@ -120,7 +135,7 @@ enum dtx_status dtx_norm_backward(struct dtx_env *env, const struct dtx_tensor *
                                         .rstd = dtx_tensor_1d(rstd->data, rstd->dtype, x->dim[0]),
                                         .dx = *dx,
                                         .dgain = gain->grad,
-                                        .out_scale = 1.0,
+                                        .out_scale = scale,
                                         .work = env->work};
     if (residual)
         args.residual = *residual;
@@ -140,7 +155,8 @@ struct dtx_tensor dtx_saved_rows(const struct dtx_tensor *saved, int64_t rows)
     return dtx_tensor_rows(saved, 0, rows);
 }
 
-struct dtx_param_row dtx_row_matrix(const char *name, int64_t out, int64_t in, int split_dim, int stage, double std)
+struct dtx_param_row dtx_row_matrix(const struct dtx_env *env, enum dtx_weight_class class, const char *name,
+                                    int64_t out, int64_t in, int split_dim, int stage, double std)
 {
     struct dtx_param_row row = {.ndim = 2,
                                 .shape = {out, in},
@@ -149,14 +165,18 @@ struct dtx_param_row dtx_row_matrix(const char *name, int64_t out, int64_t in, i
                                 .init = DTX_INIT_NORMAL,
                                 .std = std,
                                 .lr_mult = 1.0,
+                                .eps_mult = 1.0,
+                                .decay_mult = 1.0,
                                 .decay = true};
     if (split_dim >= 0)
         row.place = (struct dtx_placement){DTX_SPLIT, split_dim, 1};
     snprintf(row.name, sizeof row.name, "%s", name);
+    dtx_transfer_row(&env->model->transfer, class, &row);
     return row;
 }
 
-struct dtx_param_row dtx_row_vector(const char *name, int64_t n, int stage)
+struct dtx_param_row dtx_row_vector(const struct dtx_env *env, enum dtx_weight_class class, const char *name, int64_t n,
+                                    int stage)
 {
     struct dtx_param_row row = {.ndim = 1,
                                 .shape = {n, 1},
@@ -164,14 +184,17 @@ struct dtx_param_row dtx_row_vector(const char *name, int64_t n, int stage)
                                 .tied_stage = -1,
                                 .init = DTX_INIT_ONES,
                                 .lr_mult = 1.0,
+                                .eps_mult = 1.0,
+                                .decay_mult = 1.0,
                                 .master_only = true};
     snprintf(row.name, sizeof row.name, "%s", name);
+    dtx_transfer_row(&env->model->transfer, class, &row);
     return row;
 }
 
-struct dtx_param_row dtx_row_gain(const struct dtx_env *env, const char *name, int stage)
+struct dtx_param_row dtx_row_gain(const struct dtx_env *env, enum dtx_weight_class class, const char *name, int stage)
 {
-    struct dtx_param_row row = dtx_row_vector(name, env->model->width, stage);
+    struct dtx_param_row row = dtx_row_vector(env, class, name, env->model->width, stage);
     row.grad_partial = env->sequence && !DTX_MUTANT(gain_grad_not_summed);
     return row;
 }

@@ -138,32 +138,39 @@ struct dtx_tensor dtx_rows_own(const struct dtx_env *env, const struct dtx_tenso
  * parallelism own itself. own may be dtx_rows_own of into. Collective over tp. */
 enum dtx_status dtx_rows_gather(struct dtx_env *env, const struct dtx_tensor *own, const struct dtx_tensor *into,
                                 struct dtx_tensor *all);
-/* all [n,w] = the ranks' own [m,w], a copy in either case. Collective over tp. */
-enum dtx_status dtx_rows_keep(struct dtx_env *env, const struct dtx_tensor *own, const struct dtx_tensor *all);
+/* all [n,w] = scale · the ranks' own [m,w], a copy in either case. Collective over tp. */
+enum dtx_status dtx_rows_keep(struct dtx_env *env, double scale, const struct dtx_tensor *own,
+                              const struct dtx_tensor *all);
 /* Sums a partial product [n,w] over the tensor axis, in rank order and in place: *own [m,w], this rank's rows of the
  * sum. Collective over tp. */
 enum dtx_status dtx_rows_sum(struct dtx_env *env, const struct dtx_tensor *partial, struct dtx_tensor *own);
 /* The first position of a context rank's piece (0 without context parallelism); rank: env's own or another. */
 int64_t dtx_piece_first(const struct dtx_env *env, int rank, int piece);
-/* y = RMSNorm(x)·gain; rstd keeps one number a row. */
-enum dtx_status dtx_norm(struct dtx_env *env, const struct dtx_tensor *x, const struct dtx_param *gain,
+/* y = scale·RMSNorm(x)·gain; rstd keeps one number a row. */
+enum dtx_status dtx_norm(struct dtx_env *env, double scale, const struct dtx_tensor *x, const struct dtx_param *gain,
                          const struct dtx_tensor *y, const struct dtx_tensor *rstd);
 /* dx = residual + backward of the norm from dy (master [n,D]; `narrow` holds it in the activation dtype where that is
  * another one); residual may be NULL. Adds the gain's gradient. */
-enum dtx_status dtx_norm_backward(struct dtx_env *env, const struct dtx_tensor *dy, const struct dtx_tensor *x,
-                                  const struct dtx_param *gain, const struct dtx_tensor *rstd,
-                                  const struct dtx_tensor *narrow, const struct dtx_tensor *residual,
-                                  const struct dtx_tensor *dx);
+enum dtx_status dtx_norm_backward(struct dtx_env *env, double scale, const struct dtx_tensor *dy,
+                                  const struct dtx_tensor *x, const struct dtx_param *gain,
+                                  const struct dtx_tensor *rstd, const struct dtx_tensor *narrow,
+                                  const struct dtx_tensor *residual, const struct dtx_tensor *dx);
 size_t dtx_norm_work_bytes(struct dtx_env *env, int64_t rows, int64_t width);
-/* z = x + y rounded to z's dtype (y may be NULL). */
+/* z = x + y (scale·x + y) rounded to z's dtype (y may be NULL). */
 enum dtx_status dtx_add_to(struct dtx_env *env, const struct dtx_tensor *x, const struct dtx_tensor *y,
                            const struct dtx_tensor *z);
+enum dtx_status dtx_add_scaled(struct dtx_env *env, double scale, const struct dtx_tensor *x,
+                               const struct dtx_tensor *y, const struct dtx_tensor *z);
+/* The factor of what a block's half adds to the stream, on its gradient's way in. */
+double dtx_branch_backward(const struct dtx_env *env);
 /* The first rows of a saved tensor as [rows, columns]. */
 struct dtx_tensor dtx_saved_rows(const struct dtx_tensor *saved, int64_t rows);
-/* A row for the table: matrix split over tp along `dim` (−1: replicated). */
-struct dtx_param_row dtx_row_matrix(const char *name, int64_t out, int64_t in, int split_dim, int stage, double std);
-struct dtx_param_row dtx_row_vector(const char *name, int64_t n, int stage);
+/* A row for the table, scaled by env->model->transfer: matrix split over tp along `dim` (−1: replicated). */
+struct dtx_param_row dtx_row_matrix(const struct dtx_env *env, enum dtx_weight_class class, const char *name,
+                                    int64_t out, int64_t in, int split_dim, int stage, double std);
+struct dtx_param_row dtx_row_vector(const struct dtx_env *env, enum dtx_weight_class class, const char *name, int64_t n,
+                                    int stage);
 /* A norm's gain over the model's width; with sequence parallelism each rank has its rows' part of the gradient. */
-struct dtx_param_row dtx_row_gain(const struct dtx_env *env, const char *name, int stage);
+struct dtx_param_row dtx_row_gain(const struct dtx_env *env, enum dtx_weight_class class, const char *name, int stage);
 
 #endif

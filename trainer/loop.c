@@ -13,22 +13,33 @@
 #include "kernels/peak.h"
 #include "parallel/watch.h"
 #include "trainer/deadline.h"
+#include "trainer/describe.h"
+#include "trainer/health.h"
 #include "trainer/lr.h"
 #include "trainer/metrics.h"
 #include "trainer/progress.h"
 #include "trainer/run_folder.h"
 #include "trainer/run_status.h"
 #include "trainer/saver.h"
+#include "trainer/slow.h"
+#include "trainer/snapshot.h"
 #include "trainer/stages.h"
 #include "trainer/stop.h"
 #include "trainer/tracing.h"
 
-enum { MAX_SKIPPED = 20 }; /* steps in a row without an update before the run gives up */
+enum { QUIET_STEPS = 100 }; /* after a warning of a spike */
 
 /* What a rank tells the others after each step. */
 struct wish {
     int stop_signal;
     bool save_ended, save_early;
+};
+
+/* Where a rollback goes to, beside the weights. */
+struct point {
+    struct dtx_health health;
+    int64_t step, tokens_seen, samples;
+    double best_heldout;
 };
 
 struct loop {
@@ -44,7 +55,7 @@ struct loop {
     struct dtx_tracing tracing;
     struct dtx_deadline deadline; /* rank 0 */
     bool documents;               /* options that every step asks for */
-    int64_t eval_every, eval_samples, replicas_every;
+    int64_t eval_every, eval_samples, replicas_every, log_every;
     bool replicas_stop; /* a difference between copies ends the run */
     struct dtx_saver *saver;
     struct wish *wishes; /* [ranks] */
@@ -55,7 +66,15 @@ struct loop {
     int64_t end;       /* last step of this call: train.until or the run's last */
     int64_t stage_end; /* tokens at which the next stage begins */
     bool stage_ended;
-    int skipped_in_a_row;
+    struct dtx_health health;
+    struct dtx_health_verdict verdict; /* on the last step */
+    int64_t warned_step, warnings;     /* when a spike was last told of, 0: never; those since that were not */
+    struct dtx_snapshot snapshot;      /* no copy: no option asks for it */
+    struct point point;
+    int64_t snapshot_every;
+    struct dtx_slow slow;
+    struct dtx_slow_report slowest;
+    bool told_start;
     double best_heldout;
     bool save_ended; /* all ranks' part of the save under way */
     bool save_early; /* after this step, to measure it */
@@ -85,7 +104,9 @@ static void read_options(struct loop *l)
     l->documents = dtx_opt_bool(opt, "data.doc_reset");
     l->eval_every = dtx_opt_int(opt, "eval.every");
     l->eval_samples = dtx_opt_int(opt, "eval.samples");
+    l->snapshot_every = dtx_opt_int(opt, "health.snapshot_every");
     l->replicas_every = dtx_opt_int(opt, "check.replicas_every");
+    l->log_every = dtx_opt_int(opt, "log.every");
     l->replicas_stop = strcmp(dtx_opt_text(opt, "check.replicas_action"), "stop") == 0;
 }
 
@@ -137,19 +158,48 @@ static enum dtx_status open_data(struct loop *l)
     return DTX_OK;
 }
 
+/* All is as it was when this was called last, but for the data: a rollback goes on behind them. Not collective. */
+static enum dtx_status take_snapshot(struct loop *l)
+{
+    if (!l->snapshot.copy)
+        return DTX_OK;
+    double begin = dtx_trace_begin(l->ctx);
+    DTX_TRY(l->ctx, dtx_snapshot_take(&l->snapshot));
+    dtx_trace_end(l->ctx, begin, DTX_SPAN_WAIT, "compute", "snapshot", l->step, 0);
+    dtx_health_keep(&l->health, &l->point.health);
+    l->point.step = l->step;
+    l->point.tokens_seen = l->tokens_seen;
+    l->point.samples = dtx_loader_position(l->loader);
+    l->point.best_heldout = l->best_heldout;
+    return DTX_OK;
+}
+
+static enum dtx_status open_health(struct loop *l)
+{
+    struct dtx_session *s = l->s;
+    DTX_TRY(l->ctx, dtx_health_open(l->ctx, s->opt, &l->health));
+    if (s->resumed)
+        DTX_TRY(l->ctx, dtx_health_read(l->ctx, s->meta.health, &l->health));
+    if (!s->config.snapshot)
+        return DTX_OK;
+    DTX_TRY(l->ctx, dtx_health_open(l->ctx, s->opt, &l->point.health));
+    DTX_TRY(l->ctx, dtx_snapshot_open(l->ctx, s->engine, &l->snapshot));
+    return take_snapshot(l);
+}
+
 /* Rank 0: the run's folder, metrics, progress. */
 static enum dtx_status open_run_folder(struct loop *l)
 {
     struct dtx_session *s = l->s;
     const char *mode = dtx_opt_text(s->opt, "log.progress");
     DTX_TRY(l->ctx, dtx_run_folder_open(l->ctx, s->run_dir, s->checkpoint_dir, dtx_session_resumed_from(s), s->text,
-                                        &l->folder));
+                                        s->begins_again ? s->page.attempt - 1 : -1, &l->folder));
     DTX_TRY(l->ctx, dtx_metrics_open(l->ctx, s->run_dir, l->step, &l->metrics));
     return dtx_progress_open(l->ctx, stderr,
                              strcmp(mode, "live") == 0    ? DTX_PROGRESS_LIVE
                              : strcmp(mode, "plain") == 0 ? DTX_PROGRESS_PLAIN
                                                           : DTX_PROGRESS_AUTO,
-                             dtx_opt_int(s->opt, "log.every"), &l->progress);
+                             l->log_every, &l->progress);
 }
 
 /* GEMM peak of all ranks together, measured at once on all; memory of the fullest rank. */
@@ -177,63 +227,6 @@ static enum dtx_status measure_ranks(struct loop *l)
     return status;
 }
 
-/* What the table of weights takes on this rank. */
-static void describe_memory(const struct loop *l)
-{
-    struct dtx_params_bytes bytes = dtx_params_memory(dtx_engine_params(l->s->engine));
-    char weights[16], gradients[16], masters[16], states[16], activations[16];
-    dtx_format_count((double)dtx_engine_activation_bytes(l->s->engine), activations);
-    dtx_format_count((double)bytes.weights, weights);
-    dtx_format_count((double)bytes.gradients, gradients);
-    dtx_format_count((double)bytes.masters, masters);
-    dtx_format_count((double)bytes.states, states);
-    dtx_log(l->ctx, DTX_LOG_INFO,
-            "memory of rank %d: weights %sB, gradients %sB, masters %sB, optimizer %sB%s, activations %sB",
-            l->ctx->rank, weights, gradients, masters, states,
-            dtx_engine_params(l->s->engine)->zero && dtx_mesh_data_size(dtx_engine_mesh(l->s->engine)) > 1
-                ? " (ZeRO: its share of the data ranks')"
-                : "",
-            activations);
-}
-
-static void describe(const struct loop *l)
-{
-    const struct dtx_engine_config *c = &l->s->config;
-    const struct dtx_batch_config *b = &c->batch;
-    char count[16], peak[16], tokens[16], context[32] = "";
-    if (c->mesh[DTX_AXIS_CP] > 1)
-        snprintf(context, sizeof context, " × cp %d (%s)", c->mesh[DTX_AXIS_CP], c->ring ? "ring" : "gather");
-    dtx_format_count((double)dtx_params_total(dtx_engine_params(l->s->engine)), count);
-    dtx_format_count(l->peak, peak);
-    dtx_format_count((double)dtx_stream_tokens(l->stream), tokens);
-    dtx_log(l->ctx, DTX_LOG_INFO, "%s attention, %s parameters, %s, tp %d × pp %d × dp %d%s, %d thread%s a rank (%s)",
-            dtx_opt_text(l->s->opt, "model.attention"), count, dtx_dtype_name(c->dtype), c->mesh[DTX_AXIS_TP],
-            c->mesh[DTX_AXIS_PP], c->mesh[DTX_AXIS_DP], context, l->s->backend->threads,
-            l->s->backend->threads == 1 ? "" : "s", dtx_isa_name(l->s->backend->isa));
-    dtx_log(l->ctx, DTX_LOG_INFO,
-            "%lld sequences of %lld tokens a step, as %d micro-batches of %lld on each data rank; %s training tokens",
-            (long long)b->global_batch, (long long)b->length, b->micro_batches, (long long)b->micro_batch, tokens);
-    dtx_stream_log(l->ctx, l->stream);
-    describe_memory(l);
-    if (l->peak > 0)
-        dtx_log(l->ctx, DTX_LOG_INFO, "measured peak of all ranks: %sFLOP/s", peak);
-    if (l->s->initialized)
-        dtx_log(l->ctx, DTX_LOG_INFO, "a new run from the weights of %s", l->s->source);
-    if (!l->s->resumed)
-        return;
-    const int *was = l->s->meta.mesh;
-    bool same = was[0] == c->mesh[DTX_AXIS_TP] && was[1] == c->mesh[DTX_AXIS_DP] && was[2] == c->mesh[DTX_AXIS_PP] &&
-                was[3] == c->mesh[DTX_AXIS_CP];
-    context[0] = '\0';
-    if (was[3] > 1)
-        snprintf(context, sizeof context, " × cp %d", was[3]);
-    dtx_log(l->ctx, DTX_LOG_INFO, "resumed from %s at step %lld", l->s->source, (long long)l->step);
-    if (!same)
-        dtx_log(l->ctx, DTX_LOG_INFO,
-                "the checkpoint is of tp %d × pp %d × dp %d%s; this run goes on with the mesh above", was[0], was[2],
-                was[1], context);
-}
-
 /* The watch ends the run, on whichever rank and thread. */
 static void note_hang(void *self, const char *cause)
 {
@@ -255,6 +248,10 @@ static enum dtx_status open_loop(struct loop *l)
     }
     DTX_TRY(l->ctx, open_stream(l));
     DTX_TRY(l->ctx, dtx_comm_agree(s->world, open_data(l)));
+    DTX_TRY(l->ctx, dtx_comm_agree(s->world, open_health(l)));
+    DTX_TRY(l->ctx, dtx_slow_open(dtx_engine_mesh(s->engine), dtx_opt_real(s->opt, "health.slow"),
+                                  (int)dtx_opt_int(s->opt, "health.slow_intervals"), dtx_opt_int(s->opt, "log.every"),
+                                  &l->slow));
     dtx_start_mark(&s->start, "data");
     DTX_TRY(l->ctx, dtx_comm_agree(s->world, root(l) ? open_run_folder(l) : DTX_OK));
     DTX_TRY(l->ctx, dtx_watch_share(s->world, s->run_dir, note_hang, s));
@@ -264,7 +261,7 @@ static enum dtx_status open_loop(struct loop *l)
     DTX_TRY(l->ctx, dtx_tracing_open(s, &l->tracing));
     DTX_TRY(l->ctx, dtx_saver_open(s, l->progress, &l->saver));
     if (root(l))
-        describe(l);
+        dtx_describe_run(s, l->stream, l->peak);
     return DTX_OK;
 }
 
@@ -285,6 +282,10 @@ static enum dtx_status close_loop(struct loop *l, bool failed)
     dtx_stream_close(l->stream);
     dtx_mem_free(l->lambda);
     dtx_mem_free(l->wishes);
+    dtx_health_close(&l->health);
+    dtx_health_close(&l->point.health);
+    dtx_snapshot_close(&l->snapshot);
+    dtx_slow_close(&l->slow);
     dtx_run_folder_close(&l->folder);
     return status;
 }
@@ -385,6 +386,8 @@ static enum dtx_status save(struct loop *l, double heldout)
                                  .heldout = heldout,
                                  .config = s->text};
     enum dtx_status status = root(l) ? dtx_loader_ledger(l->ctx, l->loader, &meta.ledger) : DTX_OK;
+    if (root(l) && status == DTX_OK)
+        status = dtx_health_write(l->ctx, &l->health, &meta.health);
     DTX_TRY(l->ctx, dtx_comm_agree(s->world, status));
     snprintf(meta.isa, sizeof meta.isa, "%s", dtx_isa_name(s->backend->isa));
     if (l->progress)
@@ -399,6 +402,16 @@ static enum dtx_status save(struct loop *l, double heldout)
                           last            ? DTX_SAVE_LAST
                           : l->save_early ? DTX_SAVE_DURABLE
                                           : DTX_SAVE_DUE);
+}
+
+/* Rank 0, at log intervals: the run's page says where it is. */
+static void refresh_page(struct loop *l)
+{
+    struct dtx_run_page *page = &l->s->page;
+    page->step = l->step;
+    page->left_seconds = dtx_progress_left(l->progress, l->steps - l->step);
+    if (l->step % l->log_every == 0)
+        dtx_run_status_refresh(l->ctx, l->s->run_dir, page);
 }
 
 static enum dtx_status report(struct loop *l, const struct dtx_step_result *result, double heldout, double seconds,
@@ -424,13 +437,19 @@ static enum dtx_status report(struct loop *l, const struct dtx_step_result *resu
                                      .lambda = l->lambda,
                                      .n_lambda = n_lambda,
                                      .memory_bytes = l->memory_bytes,
-                                     .skipped = result->skipped};
+                                     .skipped = result->skipped,
+                                     .why = l->verdict.why,
+                                     .loss_z = l->verdict.z,
+                                     .rollbacks = l->health.all_rollbacks,
+                                     .slowest_rank = l->slowest.slowest,
+                                     .slowest_ratio = l->slowest.ratio};
     if (dtx_metrics_write(l->ctx, l->metrics, &record) != DTX_OK) {
         dtx_progress_clear(l->progress);
         dtx_log(l->ctx, DTX_LOG_WARN, "%s", l->ctx->error.text);
         dtx_error_clear(l->ctx);
     }
     dtx_progress_step(l->progress, &record);
+    refresh_page(l);
     return DTX_OK;
 }
 
@@ -451,6 +470,9 @@ static enum dtx_status evaluate(struct loop *l, double *heldout)
 /* After the first step of this call. */
 static void tell_start(struct loop *l)
 {
+    if (l->told_start)
+        return;
+    l->told_start = true;
     dtx_start_mark(&l->s->start, "first step");
     if (root(l))
         dtx_start_log(&l->s->start, l->ctx);
@@ -464,47 +486,175 @@ static enum dtx_status trace_step(struct loop *l, bool last)
     return dtx_tracing_step(&l->tracing, last ? l->step : l->step + 1, last);
 }
 
-static enum dtx_status one_step(struct loop *l)
+/* Gradients, the verdict on them, and the update if they are fit for it. Every rank comes to the same verdict. */
+static enum dtx_status take_step(struct loop *l, const struct dtx_batch *data, struct dtx_step_result *result)
 {
-    struct dtx_batch data;
-    struct dtx_step_result result;
-    DTX_TRY(l->ctx, trace_step(l, false));
-    double heldout, start = dtx_clock_now();
-    DTX_TRY(l->ctx, dtx_comm_agree(l->s->world, next_batch(l, &data)));
-    struct dtx_engine_batch batch = {data.tokens, DTX_MUTANT(targets_shifted) ? data.tokens : data.targets,
-                                     l->documents || data.packed ? data.doc_start : NULL};
-    l->step++;
+    struct dtx_engine *engine = l->s->engine;
+    struct dtx_engine_batch batch = {data->tokens, DTX_MUTANT(targets_shifted) ? data->tokens : data->targets,
+                                     l->documents || data->packed ? data->doc_start : NULL};
+    double begin = dtx_trace_begin(l->ctx);
+    DTX_TRY(l->ctx, dtx_engine_gradients(engine, &batch, result));
+    dtx_health_judge(&l->health, result, &l->verdict);
+    result->skipped = l->verdict.action >= DTX_HEALTH_SKIP;
+    if (result->skipped && !DTX_MUTANT(health_skip_updates))
+        return DTX_OK;
     int64_t update = l->step - (DTX_MUTANT(adam_step_restarts) ? l->s->meta.step : 0);
-    DTX_TRY(l->ctx, dtx_engine_step(l->s->engine, &batch, update, dtx_lr_at(&l->lr, l->step), &result));
-    double seconds = dtx_clock_now() - start;
-    if (l->step == l->s->meta.step + 1)
-        tell_start(l);
-    l->tokens_seen += result.targets;
-    l->skipped_in_a_row = result.skipped ? l->skipped_in_a_row + 1 : 0;
-    if (l->skipped_in_a_row >= MAX_SKIPPED)
-        return dtx_fail(
-            l->ctx, DTX_E_NUMERIC,
-            "step %lld: loss %g, gradient norm %g; %d steps in a row had no finite gradient. Lower lr.peak or "
-            "look at the data; the last checkpoint is of step %lld",
-            (long long)l->step, result.loss, result.grad_norm, MAX_SKIPPED, last_saved(l));
+    DTX_TRY(l->ctx, dtx_engine_update(engine, update, dtx_lr_at(&l->lr, l->step), result));
+    dtx_trace_end(l->ctx, begin, DTX_SPAN_STEP, "compute", "step", l->step, 0);
+    return DTX_OK;
+}
+
+/* A line on rank 0 about the step; of spikes that are taken all the same one in QUIET_STEPS steps. */
+static void tell_verdict(struct loop *l)
+{
+    char more[64] = "";
+    if (!root(l) || l->verdict.action != DTX_HEALTH_WARN)
+        return;
+    if (l->warned_step > 0 && l->step < l->warned_step + QUIET_STEPS) {
+        l->warnings++;
+        return;
+    }
+    if (l->warnings > 0)
+        snprintf(more, sizeof more, " (and %lld more since step %lld)", (long long)l->warnings,
+                 (long long)l->warned_step);
+    dtx_progress_clear(l->progress);
+    dtx_log(l->ctx, DTX_LOG_WARN, "step %lld: %s%s", (long long)l->step, l->verdict.why, more);
+    l->warned_step = l->step;
+    l->warnings = 0;
+}
+
+/* Metrics go on behind the snapshot's step. */
+static enum dtx_status cut_metrics(struct loop *l)
+{
+    struct dtx_metrics *metrics = l->metrics;
+    l->metrics = NULL;
+    DTX_TRY(l->ctx, dtx_metrics_close(l->ctx, metrics));
+    return dtx_metrics_open(l->ctx, l->s->run_dir, l->point.step, &l->metrics);
+}
+
+/* Back to the snapshot; the samples of the steps since then are passed over. Collective over the world. */
+static enum dtx_status roll_back(struct loop *l)
+{
+    int64_t bad = l->step, first = l->point.samples, end = dtx_loader_position(l->loader);
+    if (root(l)) {
+        dtx_progress_clear(l->progress);
+        dtx_log(l->ctx, DTX_LOG_WARN, "step %lld: %s. Back to step %lld; samples %lld to %lld are passed over",
+                (long long)bad, l->verdict.why, (long long)l->point.step, (long long)first, (long long)end - 1);
+    }
+    DTX_TRY(l->ctx, dtx_snapshot_restore(&l->snapshot));
+    dtx_health_return(&l->point.health, &l->health);
+    l->step = l->point.step;
+    l->tokens_seen = l->point.tokens_seen;
+    l->best_heldout = l->point.best_heldout;
+    l->stage_ended = false;
+    enum dtx_status status = dtx_loader_skip(
+        l->ctx, l->loader, DTX_MUTANT(rollback_skips_last_step) ? end - l->s->config.batch.global_batch : first, end,
+        first);
+    if (status == DTX_OK && root(l) && !DTX_MUTANT(rollback_keeps_metrics))
+        status = cut_metrics(l);
+    return dtx_comm_agree(l->s->world, status);
+}
+
+static enum dtx_status ask_slow(struct loop *l)
+{
+    DTX_TRY(l->ctx, dtx_slow_ask(&l->slow, &l->slowest));
+    if (root(l) && l->slowest.named >= 0) {
+        dtx_progress_clear(l->progress);
+        dtx_log(l->ctx, DTX_LOG_WARN, "%s", l->slowest.text);
+    }
+    return DTX_OK;
+}
+
+static enum dtx_status stop_unfit(struct loop *l)
+{
+    return dtx_fail(l->ctx, DTX_E_NUMERIC,
+                    "step %lld: %s. Nothing is saved of it; the last checkpoint is of step %lld. Lower lr.peak, or "
+                    "look at the data; what is done about such steps is said in health.*",
+                    (long long)l->step, l->verdict.why, last_saved(l));
+}
+
+/* A snapshot of this step, in which all must be finite: else back to the one before. */
+static enum dtx_status renew_snapshot(struct loop *l)
+{
+    bool finite;
+    if (!l->snapshot.copy)
+        return DTX_OK;
+    DTX_TRY(l->ctx, dtx_engine_finite(l->s->engine, &finite));
+    dtx_health_judge_weights(&l->health, finite || DTX_MUTANT(snapshot_of_anything), &l->verdict);
+    if (l->verdict.action == DTX_HEALTH_STOP)
+        return stop_unfit(l);
+    return l->verdict.action == DTX_HEALTH_ROLLBACK ? roll_back(l) : take_snapshot(l);
+}
+
+/* What comes after a step: evaluation, metrics, agreement, checks, a snapshot, a checkpoint. */
+static enum dtx_status end_step(struct loop *l, const struct dtx_step_result *result, double start, double wait)
+{
+    double heldout, seconds = dtx_clock_now() - start;
+    DTX_TRY(l->ctx, ask_slow(l));
     DTX_TRY(l->ctx, evaluate(l, &heldout));
-    DTX_TRY(l->ctx, report(l, &result, heldout, seconds, data.wait_seconds));
+    DTX_TRY(l->ctx, report(l, result, heldout, seconds, wait));
     DTX_TRY(l->ctx, agree(l, dtx_clock_now() - start));
-    bool due =
-        (dtx_saver_due(l->saver, l->step) || l->save_early) && (!result.skipped || DTX_MUTANT(skipped_step_saved));
+    bool fit = !result->skipped || DTX_MUTANT(skipped_step_saved);
+    bool due = (dtx_saver_due(l->saver, l->step) || l->save_early) && fit;
     l->stage_ended = l->tokens_seen >= l->stage_end && l->step < l->end && l->stop_signal == 0;
     bool saving = due || l->stop_signal != 0 || l->step == l->end || l->stage_ended;
     if (l->replicas_every > 0 &&
         (l->step % l->replicas_every == 0 || (saving && !DTX_MUTANT(replicas_not_checked_before_save))))
         DTX_TRY(l->ctx, check_replicas(l));
+    if ((due && !DTX_MUTANT(checkpoint_after_snapshot)) ||
+        (l->step % l->snapshot_every == 0 && fit)) /* no checkpoint is newer than the snapshot */
+        DTX_TRY(l->ctx, renew_snapshot(l));
+    if (l->verdict.action == DTX_HEALTH_ROLLBACK) /* whoever wants it to stop wants a checkpoint */
+        return l->stop_signal != 0 ? save(l, NAN) : DTX_OK;
     return saving ? save(l, heldout) : DTX_OK;
+}
+
+/* Rank 0: the run's page at the beginning of an attempt or stage. */
+static void begin_page(struct loop *l)
+{
+    struct dtx_session *s = l->s;
+    struct dtx_run_page *page = &s->page;
+    const char *name = strrchr(s->source, '/');
+    page->step = l->step;
+    page->steps = l->steps;
+    if (!s->resumed || !s->local)
+        strcpy(page->local, "-");
+    if (!s->resumed)
+        strcpy(page->checkpoint, "-");
+    else
+        snprintf(s->local ? page->local : page->checkpoint, sizeof page->local, "%.63s", name ? name + 1 : s->source);
+    dtx_run_status_write(l->ctx, s->run_dir, page, "running", DTX_OK, "");
+}
+
+static enum dtx_status one_step(struct loop *l)
+{
+    struct dtx_batch data;
+    struct dtx_step_result result;
+    DTX_TRY(l->ctx, trace_step(l, false));
+    double start = dtx_clock_now();
+    dtx_slow_begin(&l->slow);
+    DTX_TRY(l->ctx, dtx_comm_agree(l->s->world, next_batch(l, &data)));
+    l->step++;
+    DTX_TRY(l->ctx, take_step(l, &data, &result));
+    dtx_slow_end(&l->slow, data.wait_seconds);
+    tell_start(l);
+    if (l->verdict.action == DTX_HEALTH_STOP)
+        return stop_unfit(l);
+    if (l->verdict.action == DTX_HEALTH_ROLLBACK)
+        return roll_back(l);
+    tell_verdict(l);
+    l->tokens_seen += result.targets;
+    dtx_health_note(&l->health, &result);
+    return end_step(l, &result, start, data.wait_seconds);
 }
 
 static enum dtx_status run(struct loop *l)
 {
+    if (root(l) && l->s->page.attempt == 0)
+        dtx_run_page_begin(l->s->run_dir, dtx_opt_int(l->s->opt, "run.attempt"), &l->s->page);
     DTX_TRY(l->ctx, open_loop(l));
     if (root(l))
-        dtx_run_status_write(l->ctx, l->s->run_dir, "running", l->step, l->steps, DTX_OK, "");
+        begin_page(l);
     if (l->step >= l->end && root(l))
         dtx_log(l->ctx, DTX_LOG_INFO, "nothing to do: step %lld is reached (train.steps %lld, train.until %lld)",
                 (long long)l->end, (long long)l->steps, (long long)dtx_opt_int(l->s->opt, "train.until"));
@@ -520,12 +670,13 @@ enum dtx_status dtx_loop_run(struct dtx_session *session, bool *next_stage)
 {
     struct loop l = {.s = session, .ctx = session->ctx};
     enum dtx_status status = run(&l);
+    char stopped[160] = "";
     *next_stage = status == DTX_OK && l.stage_ended;
     if (root(&l) && status == DTX_E_REQUEUE) {
+        snprintf(stopped, sizeof stopped, "stopped by %s at step %lld of %lld; everything is saved",
+                 dtx_stop_name(l.stop_signal), (long long)l.step, (long long)l.steps);
         dtx_progress_clear(l.progress);
-        dtx_log(l.ctx, DTX_LOG_INFO,
-                "stopped by %s at step %lld of %lld; everything is saved: continue with --resume latest",
-                dtx_stop_name(l.stop_signal), (long long)l.step, (long long)l.steps);
+        dtx_log(l.ctx, DTX_LOG_INFO, "%s: continue with --resume latest", stopped);
     }
     /* A folder that this run did not open may be another one's. */
     if (root(&l) && !*next_stage &&
@@ -535,7 +686,10 @@ enum dtx_status dtx_loop_run(struct dtx_session *session, bool *next_stage)
                             : status != DTX_OK      ? "failed"
                             : l.step < l.steps      ? "paused"
                                                     : "done";
-        dtx_run_status_write(l.ctx, session->run_dir, state, l.step, l.steps, status, l.ctx->error.text);
+        session->page.step = l.step;
+        session->page.steps = l.steps;
+        dtx_run_status_write(l.ctx, session->run_dir, &session->page, state, status,
+                             stopped[0] ? stopped : l.ctx->error.text);
     }
     if (l.saver)
         dtx_deadline_saved(&l.deadline, dtx_saver_seconds(l.saver));

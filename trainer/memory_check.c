@@ -59,11 +59,12 @@ static enum dtx_status check(struct dtx_comm *world, const struct dtx_estimate *
     return dtx_fail(
         world->ctx, DTX_E_CONFIG,
         "the %d rank(s) on %s will take %.1f GiB of the %.1f GiB that they may have; this one %.1f: %s, host "
-        "%.1f, a copy of the state for checkpoints %.1f. What helps: more hosts, parallel.tp or parallel.pp, "
+        "%.1f, a copy of the state for checkpoints %.1f, one to roll back to %.1f. What helps: more hosts, parallel.tp "
+        "or parallel.pp, "
         "parallel.zero 1, a smaller "
         "train.micro_batch, train.recompute block; dtx plan shows what fits",
         ranks, world->ctx->host, sum / gib, allowed / gib, bytes / gib, causes, (double)e->host / gib,
-        (double)e->staging / gib);
+        (double)e->staging / gib, (double)e->snapshot / gib);
 }
 
 enum dtx_status dtx_memory_check(struct dtx_comm *world, const struct dtx_engine_config *config,
@@ -72,6 +73,6 @@ enum dtx_status dtx_memory_check(struct dtx_comm *world, const struct dtx_engine
     struct dtx_estimate e;
     DTX_TRY(world->ctx, dtx_comm_agree(world, estimate(world, config, backend, &e)));
     if (!saves)
-        e.staging = 0;
+        e.staging = e.snapshot = 0;
     return dtx_comm_agree(world, check(world, &e));
 }

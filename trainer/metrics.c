@@ -13,7 +13,7 @@
 #include "kernels/base/mutant.h"
 #include "trainer/tfevents.h"
 
-enum { LINE_BYTES = 1024, NUMBER_BYTES = 32, SCALARS = 16 };
+enum { LINE_BYTES = 1536, NUMBER_BYTES = 32, SCALARS = 16 };
 
 struct dtx_metrics {
     int fd;
@@ -98,6 +98,8 @@ static void make_line(struct line *line, const struct dtx_step_record *r, double
     add_real_key(line, "grad_norm_clipped", r->grad_norm_clipped);
     add_key(line, "skipped");
     add_text(line, r->skipped ? "true" : "false");
+    add_real_key(line, "loss_z", r->loss_z);
+    add_int_key(line, "rollbacks", r->rollbacks);
     add_int_key(line, "tokens", r->targets);
     add_int_key(line, "tokens_total", r->targets_total);
     add_real_key(line, "tokens_per_s", dtx_step_tokens_per_s(r));
@@ -106,6 +108,10 @@ static void make_line(struct line *line, const struct dtx_step_record *r, double
     add_real_key(line, "peak_share", dtx_step_peak_share(r));
     add_real_key(line, "seconds", r->seconds);
     add_real_key(line, "data_wait_seconds", r->data_wait);
+    if (r->slowest_ratio > 0) {
+        add_int_key(line, "slowest_rank", r->slowest_rank);
+        add_real_key(line, "slowest_ratio", r->slowest_ratio);
+    }
     add_int_key(line, "memory_bytes", (int64_t)r->memory_bytes);
     add_real_key(line, "unix_time", wall_time);
     add_key(line, "lambda");
@@ -126,6 +132,7 @@ static int make_scalars(struct dtx_scalar *s, const struct dtx_step_record *r)
         {"train/grad_norm", r->grad_norm},
         {"train/grad_norm_clipped", r->grad_norm_clipped},
         {"train/skipped", r->skipped},
+        {"train/rollbacks", (double)r->rollbacks},
         {"train/tokens_total", (double)r->targets_total},
         {"speed/tokens_per_s", dtx_step_tokens_per_s(r)},
         {"speed/step_seconds", r->seconds},
@@ -136,6 +143,10 @@ static int make_scalars(struct dtx_scalar *s, const struct dtx_step_record *r)
     memcpy(s, fixed, sizeof fixed);
     if (!isnan(r->heldout))
         s[n++] = (struct dtx_scalar){"heldout/loss", r->heldout};
+    if (!isnan(r->loss_z))
+        s[n++] = (struct dtx_scalar){"train/loss_z", r->loss_z};
+    if (r->slowest_ratio > 0)
+        s[n++] = (struct dtx_scalar){"speed/slowest_ratio", r->slowest_ratio};
     if (!isnan(dtx_step_peak_share(r)))
         s[n++] = (struct dtx_scalar){"speed/peak_share", dtx_step_peak_share(r)};
     for (int l = 0; l < r->n_lambda; l++, n++) {

@@ -23,8 +23,13 @@ struct dtx_step_record {
     double flops, peak_flops;       /* model FLOPs of this step; measured FLOP/s of all ranks, 0 unknown */
     const double *lambda;           /* [n_lambda], one per layer; not kept */
     int n_lambda;
-    size_t memory_bytes; /* the fullest rank's */
-    bool skipped;        /* no update was made (NaN, Inf) */
+    size_t memory_bytes;  /* the fullest rank's */
+    bool skipped;         /* no update was made, */
+    const char *why;      /* because; not kept */
+    double loss_z;        /* standard deviations of the loss above those before (health.h); NaN unknown */
+    int64_t rollbacks;    /* of the run so far */
+    int slowest_rank;     /* whose own work took longest beside the median of its stage (slow.h), */
+    double slowest_ratio; /* so many times that; 0: not asked after this step */
 };
 
 /* Target tokens a second; share of the measured peak: NaN where unknown. */
@@ -49,6 +54,7 @@ struct dtx_losses {
     int64_t n;
     int64_t *step;          /* [n], ascending */
     double *loss, *heldout; /* [n], NaN where there is none */
+    bool last_skipped;      /* the last step made no update */
 };
 
 /* `path` is a metrics.jsonl or a run's folder. Lines that are no metrics are passed over with a warning. */

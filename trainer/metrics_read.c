@@ -169,6 +169,7 @@ static enum dtx_status read_lines(struct dtx_ctx *ctx, struct reader *r, struct 
         l->step[l->n] = r->step;
         l->loss[l->n] = real_of(r->line, "loss");
         l->heldout[l->n] = real_of(r->line, "heldout_loss");
+        l->last_skipped = json_is_true(json_object_get(r->line, "skipped"));
         l->n++;
     }
     DTX_TRY(ctx, reader_check(ctx, r));

@@ -1,5 +1,7 @@
 #include "trainer/model.h"
 
+#include <string.h>
+
 #include "kernels/base/mem.h"
 #include "kernels/base/mutant.h"
 #include "kernels/base/trace.h"
@@ -509,6 +511,21 @@ enum dtx_status dtx_model_lambda(struct dtx_model *model, const struct dtx_tenso
         DTX_TRY(model->env->ctx, variant->lambda(&model->layers[l], &cell));
     }
     return DTX_OK;
+}
+
+struct dtx_tensor dtx_model_activation(const struct dtx_model *model, int layer, const char *name)
+{
+    const struct dtx_env *env = model->env;
+    struct dtx_saved list[DTX_MAX_SAVED];
+    if (layer < 0 || layer >= model->n_layers)
+        return (struct dtx_tensor){0};
+    if (strcmp(name, "x") == 0)
+        return is_embed(model, layer) ? (struct dtx_tensor){0} : as_rows(model, &model->residual[layer]);
+    int n = model->layers[layer].table->saved(&model->layers[layer], list);
+    for (int i = 0; i < n; i++)
+        if (strcmp(list[i].name, name) == 0)
+            return dtx_saved_rows(&saved_of(model, 0, layer)[i], env->batch * env->length);
+    return (struct dtx_tensor){0};
 }
 
 double dtx_model_flops(const struct dtx_model_config *config, double keys)

@@ -39,6 +39,10 @@ enum dtx_status dtx_model_backward_input(struct dtx_model *model, const struct d
 enum dtx_status dtx_model_backward_weight(struct dtx_model *model, const struct dtx_step *step);
 /* λ of this stage's layers into out (master [layers of the whole model]); the other entries are left as they are. */
 enum dtx_status dtx_model_lambda(struct dtx_model *model, const struct dtx_tensor *out);
+/* What the latest forward pass through slot 0 left in a layer, [rows, columns]: its input ("x"), or a tensor that it
+ * keeps by the name in its list; no data where there is none. Layers of this stage count from 0, the embedding first.
+ */
+struct dtx_tensor dtx_model_activation(const struct dtx_model *model, int layer, const char *name);
 /* Model FLOPs of one token's forward pass through the whole model when a query sees `keys` keys (training: 3 times). */
 double dtx_model_flops(const struct dtx_model_config *config, double keys);
 

@@ -61,6 +61,11 @@ enum dtx_status dtx_progress_open(struct dtx_ctx *ctx, FILE *file, enum dtx_prog
     return DTX_OK;
 }
 
+double dtx_progress_left(const struct dtx_progress *progress, int64_t steps)
+{
+    return progress->pace.seconds * (double)steps;
+}
+
 static int make_fields(const struct dtx_progress *p, const struct dtx_step_record *r, struct field f[FIELDS])
 {
     char number[16];
@@ -85,7 +90,7 @@ static int make_fields(const struct dtx_progress *p, const struct dtx_step_recor
     snprintf(f[n++].text, FIELD_BYTES, "lr %.2e", r->lr);
     f[n].rank = 7;
     snprintf(f[n++].text, FIELD_BYTES, "grad norm %.2f", r->grad_norm);
-    dtx_format_duration(p->pace.seconds * (double)(r->steps - r->step), number);
+    dtx_format_duration(dtx_progress_left(p, r->steps - r->step), number);
     f[n].rank = 2;
     snprintf(f[n++].text, FIELD_BYTES, "ETA %s", number);
     return n;
@@ -132,7 +137,7 @@ static void print_line(struct dtx_progress *p, const struct dtx_step_record *r)
     int n = make_fields(p, r, fields);
     join_fields(fields, n, LINE_BYTES, line);
     dtx_progress_clear(p);
-    fprintf(p->file, "dtx: %s%s\n", line, r->skipped ? "  no update: loss or gradient is not finite" : "");
+    fprintf(p->file, "dtx: %s%s%s\n", line, r->skipped ? "  no update: " : "", r->skipped ? r->why : "");
     fflush(p->file);
 }
 

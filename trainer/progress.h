@@ -23,6 +23,8 @@ enum dtx_progress_mode { DTX_PROGRESS_AUTO, DTX_PROGRESS_LIVE, DTX_PROGRESS_PLAI
 enum dtx_status dtx_progress_open(struct dtx_ctx *ctx, FILE *file, enum dtx_progress_mode mode, int64_t every,
                                   struct dtx_progress **out);
 void dtx_progress_step(struct dtx_progress *progress, const struct dtx_step_record *record);
+/* Seconds that so many further steps will take. */
+double dtx_progress_left(const struct dtx_progress *progress, int64_t steps);
 /* Wipes the live line, so that a message can be printed; the next step draws it again. */
 void dtx_progress_clear(struct dtx_progress *progress);
 /* Wipes the live line; accepts NULL. */

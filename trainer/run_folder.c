@@ -64,7 +64,7 @@ static bool own_checkpoint(const char *checkpoint_dir, const char *resumed_from)
 
 /* Nobody else's metrics and checkpoints are in the way. */
 static enum dtx_status check_owner(struct dtx_ctx *ctx, const char *run_dir, const char *checkpoint_dir,
-                                   const char *resumed_from)
+                                   const char *resumed_from, bool begins_again)
 {
     char path[PATH_MAX];
     struct stat existing;
@@ -76,7 +76,7 @@ static enum dtx_status check_owner(struct dtx_ctx *ctx, const char *run_dir, con
         return dtx_fail(ctx, DTX_E_CONFIG,
                         "run.dir: %s holds another run than the checkpoint %s; give the run's own folder, or a new one",
                         run_dir, resumed_from);
-    if (metrics)
+    if (metrics && !begins_again)
         return dtx_fail(ctx, DTX_E_CONFIG,
                         "run.dir: %s already holds a run; continue it with --resume latest, or choose another folder",
                         run_dir);
@@ -87,18 +87,38 @@ static enum dtx_status check_owner(struct dtx_ctx *ctx, const char *run_dir, con
     return DTX_OK;
 }
 
+/* Metrics of attempts that saved nothing, which the run makes again from its beginning. */
+static enum dtx_status set_aside(struct dtx_ctx *ctx, const char *run_dir, int64_t attempt)
+{
+    char from[PATH_MAX], to[PATH_MAX];
+    struct stat existing;
+    snprintf(from, sizeof from, "%s/metrics.jsonl", run_dir);
+    if (stat(from, &existing) != 0 || DTX_MUTANT(metrics_not_set_aside))
+        return DTX_OK;
+    snprintf(to, sizeof to, "%s/logs", run_dir);
+    mkdir(to, 0777);
+    snprintf(to, sizeof to, "%s/logs/attempt-%lld.metrics.jsonl", run_dir, (long long)attempt);
+    if (rename(from, to) != 0)
+        return dtx_fail(ctx, DTX_E_IO, "cannot move %s to %s: %s", from, to, strerror(errno));
+    dtx_log(ctx, DTX_LOG_INFO, "nothing was saved: the run begins again; metrics of the attempt before are in %s", to);
+    return DTX_OK;
+}
+
 enum dtx_status dtx_run_folder_open(struct dtx_ctx *ctx, const char *run_dir, const char *checkpoint_dir,
-                                    const char *resumed_from, const char *config, struct dtx_run_folder *out)
+                                    const char *resumed_from, const char *config, int64_t attempt_before,
+                                    struct dtx_run_folder *out)
 {
     char path[PATH_MAX];
     struct dtx_run_folder folder = {{-1, -1}};
     DTX_TRY(ctx, make_folder(ctx, "run.dir", run_dir));
     DTX_TRY(ctx, make_folder(ctx, "checkpoint.dir", checkpoint_dir));
-    enum dtx_status status = check_owner(ctx, run_dir, checkpoint_dir, resumed_from);
+    enum dtx_status status = check_owner(ctx, run_dir, checkpoint_dir, resumed_from, attempt_before >= 0);
     if (status == DTX_OK)
         status = dtx_disk_lock(ctx, "run.dir", run_dir, &folder.locks[0]);
     if (status == DTX_OK)
         status = dtx_disk_lock(ctx, "checkpoint.dir", checkpoint_dir, &folder.locks[1]);
+    if (status == DTX_OK && !resumed_from && attempt_before >= 0)
+        status = set_aside(ctx, run_dir, attempt_before);
     snprintf(path, sizeof path, "%s/config.yaml", run_dir);
     if (status == DTX_OK) {
         FILE *file = fopen(path, "w");

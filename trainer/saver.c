@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "checkpoints/retain.h"
 #include "kernels/base/clock.h"
 #include "kernels/base/mem.h"
 #include "kernels/base/mutant.h"
@@ -23,7 +24,7 @@ struct dtx_saver {
     bool skip, told;          /* told: that the local tier works */
     int64_t saved, under_way; /* steps; −1: none */
     bool local_under_way;     /* of the local tier */
-    char *ledger;             /* of the save under way */
+    char *ledger, *health;    /* of the save under way */
     double begin, copied;     /* when it began; seconds of the copy for it */
     double longest;           /* seconds of the longest durable save */
 };
@@ -65,6 +66,7 @@ static void release(struct dtx_saver *s)
     dtx_ckpt_local_close(s->local);
     dtx_state_close(&s->state);
     dtx_mem_free(s->ledger);
+    dtx_mem_free(s->health);
     dtx_mem_free(s);
 }
 
@@ -198,7 +200,10 @@ static enum dtx_status finish(struct dtx_saver *s)
         s->saved = step;
     if (!root(s))
         return status;
+    struct dtx_run_page *page = &s->session->page;
     if (s->local_under_way) {
+        if (status == DTX_OK)
+            dtx_ckpt_folder_name("", step, page->local);
         say_local(s, status, step, &saved);
         return status;
     }
@@ -207,7 +212,8 @@ static enum dtx_status finish(struct dtx_saver *s)
     dtx_progress_clear(s->progress);
     if (status == DTX_OK) {
         dtx_ckpt_saved_log(s->ctx, &saved);
-        dtx_run_status_write(s->ctx, s->session->run_dir, "running", step, s->steps, DTX_OK, "");
+        dtx_ckpt_folder_name("", step, page->checkpoint);
+        dtx_run_status_write(s->ctx, s->session->run_dir, page, "running", DTX_OK, "");
     } else {
         dtx_log(s->ctx, DTX_LOG_WARN, "checkpoint of step %lld was not saved: %s", (long long)step, s->ctx->error.text);
     }
@@ -233,6 +239,7 @@ enum dtx_status dtx_saver_save(struct dtx_saver *s, const struct dtx_ckpt_meta *
                     (long long)meta->step, (long long)s->under_way);
         }
         dtx_mem_free(meta->ledger);
+        dtx_mem_free(meta->health);
         return DTX_OK;
     }
     double begin = dtx_trace_begin(s->ctx);
@@ -243,7 +250,9 @@ enum dtx_status dtx_saver_save(struct dtx_saver *s, const struct dtx_ckpt_meta *
         begin = dtx_trace_begin(s->ctx);
     }
     dtx_mem_free(s->ledger);
+    dtx_mem_free(s->health);
     s->ledger = meta->ledger;
+    s->health = meta->health;
     s->begin = dtx_clock_now();
     DTX_TRY(s->ctx, dtx_comm_agree(s->session->world, dtx_state_snapshot(&s->state, s->staging)));
     dtx_trace_end(s->ctx, begin, DTX_SPAN_WAIT, "compute", "copy for checkpoint", meta->step, 0);

@@ -24,8 +24,8 @@ bool dtx_saver_due(const struct dtx_saver *saver, int64_t step);
 enum dtx_save_kind { DTX_SAVE_DUE, DTX_SAVE_DURABLE, DTX_SAVE_LAST };
 /* Begins a save. One that is still under way is finished first or, where checkpoint.busy says skip and it is not the
  * last, this one is left out. `ended`: the save under way has ended on all ranks. Nothing is wrong with the run when
- * a save fails: only that of the last is returned, once all is written. Takes meta->ledger over. Collective over
- * the world. */
+ * a save fails: only that of the last is returned, once all is written. Takes meta->ledger and health over. Collective
+ * over the world. */
 enum dtx_status dtx_saver_save(struct dtx_saver *saver, const struct dtx_ckpt_meta *meta, bool ended,
                                enum dtx_save_kind kind);
 bool dtx_saver_busy(const struct dtx_saver *saver);

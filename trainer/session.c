@@ -22,7 +22,7 @@ static const struct dtx_opt_row common_options[] = {
     {"preset", DTX_OPT_TEXT, "", NULL, DTX_OPT_CALL,
      "a shipped configuration by name (laptop, bench-124m, …) or a path"},
     {"resume", DTX_OPT_TEXT, "", NULL, DTX_OPT_CALL,
-     "checkpoint to continue: latest, a checkpoint's folder, or a folder of them"},
+     "checkpoint to continue: latest, a checkpoint's folder, or a folder of them; auto: latest, or a new start"},
     {"init", DTX_OPT_TEXT, "", NULL, DTX_OPT_CALL,
      "checkpoint whose weights begin a new run: step 0, own schedule and data"},
     {"help", DTX_OPT_BOOL, "false", NULL, DTX_OPT_CALL, "print this"},
@@ -89,10 +89,11 @@ static enum dtx_status read_sources(struct dtx_session *s, const struct dtx_sess
     DTX_TRY(s->ctx, dtx_session_load_preset(s->ctx, s->opt));
     if (command->needs_checkpoint && !*dtx_opt_text(s->opt, "resume"))
         dtx_opt_fault(s->opt, "dtx %s needs --resume CHECKPOINT", command->name);
-    if (*dtx_opt_text(s->opt, "init") && (command->needs_checkpoint || *dtx_opt_text(s->opt, "resume")))
+    const char *resume = dtx_opt_text(s->opt, "resume");
+    if (*dtx_opt_text(s->opt, "init") && (command->needs_checkpoint || (*resume && strcmp(resume, "auto") != 0)))
         return dtx_fail(s->ctx, DTX_E_CONFIG, "--init begins a new run%s",
                         command->needs_checkpoint ? ": it is for dtx train; give --resume CHECKPOINT"
-                                                  : ", --resume continues one: choose one of them");
+                                                  : ", --resume continues one: choose one of them, or --resume auto");
     return DTX_OK;
 }
 
@@ -114,7 +115,7 @@ struct dtx_ckpt_local_options dtx_session_local(const struct dtx_session *s)
 
 const char *dtx_session_resumed_from(const struct dtx_session *s)
 {
-    return !s->resumed ? NULL : s->local ? s->checkpoint_dir : s->source;
+    return !s->resumed || !s->source[0] ? NULL : s->local ? s->checkpoint_dir : s->source;
 }
 
 /* The local tier's newest, if it is newer than what was found (with `status`) of the durable one. */
@@ -132,7 +133,7 @@ static enum dtx_status find_local(struct dtx_session *s, enum dtx_status status)
     }
     snprintf(s->source, sizeof s->source, "%s", folder);
     s->meta = s->local_index.meta;
-    s->local_index.meta.config = s->local_index.meta.ledger = NULL;
+    s->local_index.meta.config = s->local_index.meta.ledger = s->local_index.meta.health = NULL;
     return DTX_OK;
 }
 
@@ -142,13 +143,23 @@ static enum dtx_status find_checkpoint(struct dtx_session *s, const struct dtx_s
 {
     if (!*resume && !*init)
         return DTX_OK;
+    bool automatic = strcmp(resume, "auto") == 0, latest = automatic || strcmp(resume, "latest") == 0;
     s->resumed = *resume;
     s->initialized = !*resume;
     enum dtx_status status = dtx_ckpt_find(s->ctx, s->world, *resume ? s->checkpoint_dir : NULL,
-                                           *resume ? resume : init, &s->search, s->source, sizeof s->source);
-    bool may_be_local = strcmp(resume, "latest") == 0 && s->local_dir[0] && !command->needs_checkpoint;
-    if (may_be_local && !s->local_refused && status != DTX_E_UNSUPPORTED)
+                                           latest    ? "latest"
+                                           : *resume ? resume
+                                                     : init,
+                                           &s->search, s->source, sizeof s->source);
+    if (latest && s->local_dir[0] && !command->needs_checkpoint && !s->local_refused && status != DTX_E_UNSUPPORTED)
         status = find_local(s, status);
+    bool none = (status == DTX_E_CONFIG && s->search.n == 0) || DTX_MUTANT(auto_begins_over_damage);
+    if (automatic && !command->needs_checkpoint && status != DTX_OK && none) {
+        dtx_error_clear(s->ctx);
+        s->resumed = false;
+        s->begins_again = true;
+        return find_checkpoint(s, command, "", init);
+    }
     DTX_TRY(s->ctx, status);
     if (s->local)
         return DTX_OK;
@@ -456,12 +467,11 @@ static void close_parts(struct dtx_session *s)
     dtx_backend_close(s->backend);
     dtx_opt_free(s->opt);
     dtx_mem_free(s->text);
-    dtx_mem_free(s->meta.config);
-    dtx_mem_free(s->meta.ledger);
+    dtx_ckpt_meta_free(&s->meta);
     s->engine = NULL;
     s->backend = NULL;
     s->opt = NULL;
-    s->text = s->meta.config = s->meta.ledger = NULL;
+    s->text = NULL;
     dtx_ckpt_index_free(&s->local_index);
 }
 
@@ -510,7 +520,7 @@ enum dtx_status dtx_session_next_stage(struct dtx_session *s, const struct dtx_s
     bool done = false;
     close_parts(s);
     s->next_stage = true;
-    s->resumed = s->initialized = s->local = s->local_refused = false;
+    s->resumed = s->initialized = s->local = s->local_refused = s->begins_again = false;
     memset(&s->search, 0, sizeof s->search);
     dtx_start_begin(&s->start);
     return open_all(s, command, argc, argv, &done);
@@ -548,8 +558,7 @@ enum dtx_status dtx_session_close(struct dtx_session *s, enum dtx_status status)
     } else {
         dtx_engine_halt(s->engine); /* no thread of this rank is in MPI when it ends */
         dtx_opt_free(s->opt);       /* but not `text`: a thread that writes a checkpoint may still read it */
-        dtx_mem_free(s->meta.config);
-        dtx_mem_free(s->meta.ledger);
+        dtx_ckpt_meta_free(&s->meta);
     }
     return dtx_comm_finish(s->world, status, DTX_COMM_GRACE);
 }

@@ -8,6 +8,7 @@
 #include "checkpoints/local.h"
 #include "data/stream.h"
 #include "trainer/engine.h"
+#include "trainer/run_status.h"
 #include "trainer/start.h"
 
 enum { DTX_PATH = 4096 };
@@ -33,6 +34,7 @@ struct dtx_session {
     struct dtx_engine *engine;
     char run_dir[DTX_PATH / 2], checkpoint_dir[DTX_PATH];
     bool resumed, initialized; /* all of a checkpoint's state is continued; its weights alone begin a new run */
+    bool begins_again;         /* --resume auto found nothing to continue */
     int64_t length_before;     /* rank 0: train.length of that checkpoint */
     struct dtx_ckpt_meta meta; /* of that checkpoint, its folder in `source`; unset without one */
     char source[DTX_PATH];
@@ -42,6 +44,7 @@ struct dtx_session {
     bool local, local_refused;         /* `source` is this node's part of a local checkpoint; none is looked for */
     struct dtx_ckpt_index local_index; /* of it */
     struct dtx_start start;            /* marked up to the checkpoint */
+    struct dtx_run_page page;          /* rank 0: RUN/status */
     double save_seconds;               /* rank 0: of the longest save of the stages before; 0: none */
 };
 

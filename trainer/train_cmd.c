@@ -13,7 +13,7 @@ static const struct dtx_opt_row no_options[] = {{NULL, 0, NULL, NULL, 0, NULL}};
 static const struct dtx_session_command command = {
     .name = "train",
     .usage =
-        "usage: dtx train [CONFIG.yaml] [--preset NAME] [--resume latest|PATH | --init PATH]\n"
+        "usage: dtx train [CONFIG.yaml] [--preset NAME] [--resume latest|auto|PATH] [--init PATH]\n"
         "                 [--KEY VALUE …]\n"
         "       mpirun -n RANKS dtx train …\n\n"
         "Trains a model. Values come from flags, then DTX_GROUP_KEY variables, CONFIG.yaml, the preset (or the\n"
@@ -23,7 +23,7 @@ static const struct dtx_session_command command = {
     .needs_data = true};
 
 /* A run that was to go on and cannot: its status must not go on saying "requeue". Nothing else of it is touched. */
-static void note_failure(const struct dtx_session *s, enum dtx_status status)
+static void note_failure(struct dtx_session *s, enum dtx_status status)
 {
     char path[DTX_PATH];
     if (DTX_MUTANT(stale_status_kept) || s->ctx->rank != 0 || !s->opt ||
@@ -31,9 +31,13 @@ static void note_failure(const struct dtx_session *s, enum dtx_status status)
         return;
     const char *dir = s->run_dir[0] ? s->run_dir : dtx_opt_text(s->opt, "run.dir");
     snprintf(path, sizeof path, "%s/status", dir);
-    if (access(path, F_OK) == 0 && dtx_run_folder_idle(dir, s->checkpoint_dir, dtx_session_resumed_from(s)))
-        dtx_run_status_write(s->ctx, dir, "failed", s->meta.step, dtx_opt_int(s->opt, "train.steps"), status,
-                             s->ctx->error.text);
+    if (access(path, F_OK) != 0 || !dtx_run_folder_idle(dir, s->checkpoint_dir, dtx_session_resumed_from(s)))
+        return;
+    if (s->page.attempt == 0)
+        dtx_run_page_begin(dir, dtx_opt_int(s->opt, "run.attempt"), &s->page);
+    s->page.step = s->meta.step;
+    s->page.steps = dtx_opt_int(s->opt, "train.steps");
+    dtx_run_status_write(s->ctx, dir, &s->page, "failed", status, s->ctx->error.text);
 }
 
 /* Signals are noted from the first moment to the last: one during start-up stops the run after its first step, one

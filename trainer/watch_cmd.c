@@ -94,7 +94,7 @@ static enum dtx_status watch(struct dtx_ctx *ctx, const char *run, bool unreport
     if (!unreported || !reported(&place, NULL)) {
         status = dtx_watch_view_make(ctx, &place, ctx->host, NULL, &view);
         if (status == DTX_OK) {
-            printf("%s: %s, saved at step %s of %s; ", run, state, step, steps);
+            printf("%s: %s at step %s of %s; ", run, state, step, steps);
             bool bad = summarize(&view);
             if (!bad || !reported(&place, stdout))
                 dtx_watch_view_print(ctx, &view, stdout);

@@ -112,6 +112,8 @@ static enum dtx_status write_rows(struct writer *w, const struct dtx_hf_tensor *
     read_values(e->dtype, w->box, row * columns, n, w->values);
     for (int64_t i = 0; t->gain_n && i < n && !DTX_MUTANT(hf_gain_forgotten); i++)
         w->values[i] *= w->gain[(left + i % columns) % t->gain_n];
+    for (int64_t i = 0; t->scale != 1 && i < n; i++)
+        w->values[i] = (float)(w->values[i] * t->scale);
     dtx_st_from_f32(dtype, w->values, n, w->out);
     int64_t element = (int64_t)dtx_st_dtype_bytes(dtype);
     return dtx_disk_write_at(w->ctx, fd, path, w->out, n * element, at + target * element);

@@ -8,6 +8,7 @@
 
 enum size { NONE, VOCAB, WIDTH, KV, FFN, HEAD, SUBNORM };
 enum { PAIRS = 1, ROTARY = 2, GAIN = 4, DIFF = 8 /* differential attention only */ };
+enum { EMBED = 16, SCORES = 32, BRANCH = 64, OUTPUT = 128 }; /* factors of the forward pass that it carries */
 
 struct part {
     const char *ours, *theirs;
@@ -15,13 +16,13 @@ struct part {
     int flags;
 };
 
-static const struct part first[] = {{"embed.tokens", "model.embed_tokens.weight", VOCAB, WIDTH, 0}};
+static const struct part first[] = {{"embed.tokens", "model.embed_tokens.weight", VOCAB, WIDTH, EMBED}};
 static const struct part layer[] = {
     {"attn_norm.gain", "input_layernorm.weight", WIDTH, NONE, 0},
-    {"attn.q", "self_attn.q_proj.weight", WIDTH, WIDTH, PAIRS | ROTARY},
+    {"attn.q", "self_attn.q_proj.weight", WIDTH, WIDTH, PAIRS | ROTARY | SCORES},
     {"attn.k", "self_attn.k_proj.weight", KV, WIDTH, PAIRS | ROTARY},
     {"attn.v", "self_attn.v_proj.weight", KV, WIDTH, PAIRS},
-    {"attn.out", "self_attn.o_proj.weight", WIDTH, WIDTH, GAIN},
+    {"attn.out", "self_attn.o_proj.weight", WIDTH, WIDTH, GAIN | BRANCH},
     {"attn.lambda_q1", "self_attn.lambda_q1", HEAD, NONE, DIFF},
     {"attn.lambda_k1", "self_attn.lambda_k1", HEAD, NONE, DIFF},
     {"attn.lambda_q2", "self_attn.lambda_q2", HEAD, NONE, DIFF},
@@ -30,9 +31,9 @@ static const struct part layer[] = {
     {"ffn_norm.gain", "post_attention_layernorm.weight", WIDTH, NONE, 0},
     {"ffn.gate", "mlp.gate_proj.weight", FFN, WIDTH, 0},
     {"ffn.up", "mlp.up_proj.weight", FFN, WIDTH, 0},
-    {"ffn.down", "mlp.down_proj.weight", WIDTH, FFN, 0},
+    {"ffn.down", "mlp.down_proj.weight", WIDTH, FFN, BRANCH},
 };
-static const struct part last[] = {{"final_norm.gain", "model.norm.weight", WIDTH, NONE, 0},
+static const struct part last[] = {{"final_norm.gain", "model.norm.weight", WIDTH, NONE, OUTPUT},
                                    {"head.out", "lm_head.weight", VOCAB, WIDTH, 0}};
 enum { PARTS = sizeof layer / sizeof *layer };
 
@@ -57,6 +58,22 @@ static int64_t size_of(const struct dtx_ckpt_model *m, enum size size)
     return 0;
 }
 
+/* What the final norm's gain carries: a tied head is the embedding's matrix, which has the embedding's factor. */
+static double output_scale(const struct dtx_ckpt_model *m)
+{
+    return dtx_transfer_output(&m->transfer) / (m->tied ? dtx_transfer_embed(&m->transfer) : 1);
+}
+
+static double scale_of(const struct dtx_ckpt_model *m, int flags)
+{
+    return DTX_MUTANT(hf_factors_not_folded) ? 1
+           : flags & EMBED                   ? dtx_transfer_embed(&m->transfer)
+           : flags & SCORES                  ? dtx_transfer_scores(&m->transfer)
+           : flags & BRANCH                  ? dtx_transfer_branch(&m->transfer)
+           : flags & OUTPUT                  ? output_scale(m)
+                                             : 1;
+}
+
 /* One row of the table, for layer i or (−1) outside the layers. */
 static void fill(const struct dtx_ckpt_model *m, const struct part *part, int64_t i, struct dtx_hf_tensor *t)
 {
@@ -70,7 +87,8 @@ static void fill(const struct dtx_ckpt_model *m, const struct part *part, int64_
                                 .shape = {size_of(m, part->rows), size_of(m, part->columns)},
                                 .pairs = m->diff && (part->flags & PAIRS) && !DTX_MUTANT(hf_pairs_kept),
                                 .rotary = (part->flags & ROTARY) && !DTX_MUTANT(hf_rotary_kept),
-                                .gain_n = gain ? 2 * m->head_dim : 0};
+                                .gain_n = gain ? 2 * m->head_dim : 0,
+                                .scale = scale_of(m, part->flags)};
     t->block = t->pairs || t->rotary ? m->head_dim : 0;
     snprintf(t->ours, sizeof t->ours, "%s%s", ours, part->ours);
     if (part->theirs[0])

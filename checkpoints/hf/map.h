@@ -4,7 +4,8 @@
  *   pairs    dtx keeps the maps of a head together (0 signal, 0 noise, 1 signal, …); DiffLlama has all signal blocks
  *            first, then all noise blocks. q, k, v of differential attention.
  *   rotary   dtx turns rows 2i and 2i+1 of a block together; they turn i and head_dim/2 + i. q and k.
- * DiffLlama's norm over heads has no gain: dtx's scales the columns of its out-projection.
+ * DiffLlama's norm over heads has no gain: dtx's scales the columns of its out-projection. Factors of the forward pass
+ * are folded in where one weight alone carries them: embedding, q, the two ends of a block, the final norm's gain.
  */
 #ifndef DTX_CHECKPOINTS_HF_MAP_H
 #define DTX_CHECKPOINTS_HF_MAP_H
@@ -20,6 +21,7 @@ struct dtx_hf_tensor {
     int64_t block; /* rows of a map; 0 where rows stay */
     char gain[64]; /* our vector that scales the columns of what they hold, tiled; "" for none */
     int64_t gain_n;
+    double scale; /* theirs over ours besides: their forward pass has no factors (parallel/transfer.h) */
 };
 
 /* All weights of the model, in the order of its layers; free with dtx_mem_free. With subnorm plain there is no gain. */

@@ -237,6 +237,12 @@ bool dtx_opt_is_given(const struct dtx_opt *opt, const char *key)
     return value_of(opt, key, true, dtx_opt_find(opt, key))->source > DTX_OPT_STORED;
 }
 
+const char *dtx_opt_from(const struct dtx_opt *opt, const char *key)
+{
+    const char *from = value_of(opt, key, true, dtx_opt_find(opt, key))->from;
+    return from ? from : "default";
+}
+
 void dtx_opt_adopt(struct dtx_opt *opt, const struct dtx_opt *stored, const char *prefix, const char *stored_name)
 {
     for (int i = 0; i < stored->n_values; i++)

@@ -68,6 +68,8 @@ const char *dtx_opt_text(const struct dtx_opt *opt, const char *key); /* TEXT an
 bool dtx_opt_is_set(const struct dtx_opt *opt, const char *key);      /* by anything but the default */
 /* By the user: flag, variable, file or preset; not by the default or a checkpoint. */
 bool dtx_opt_is_given(const struct dtx_opt *opt, const char *key);
+/* Where its value was given: "run.yaml:3", "flag --parallel.tp"; "default" for a default. Owned by opt. */
+const char *dtx_opt_from(const struct dtx_opt *opt, const char *key);
 /* Sets one value by code; a wrong value becomes a fault. */
 void dtx_opt_set(struct dtx_opt *opt, const char *key, const char *value, enum dtx_opt_source source, const char *name);
 

@@ -55,6 +55,7 @@ struct dtx_ctx {
     int rank, size;
     char host[64];
     enum dtx_log_level log_level; /* messages under this level are not printed */
+    double waited;                /* seconds that this thread has spent in collectives and waits for messages */
     struct dtx_trace *trace;      /* NULL: nothing is recorded (kernels/base/trace.h) */
 };
 

@@ -167,19 +167,14 @@ static enum dtx_status open_data(struct dtx_workload *w)
 static enum dtx_status match(struct dtx_ctx *ctx, const struct dtx_engine_config *from,
                              const struct dtx_attn_variant *to, struct dtx_engine_config *out)
 {
-    int64_t factor = from->model.attention->softmax_heads, tp = from->mesh[DTX_AXIS_TP];
-    struct dtx_model_config *m = &out->model;
+    int64_t tp = from->mesh[DTX_AXIS_TP];
     *out = *from;
-    m->attention = to;
-    if (from->model.heads * factor % (to->softmax_heads * tp) ||
-        from->model.kv_heads * factor % (to->softmax_heads * tp))
+    if (!dtx_attn_match(&from->model, to, &out->model) || out->model.heads % tp || out->model.kv_heads % tp)
         return dtx_fail(ctx, DTX_E_CONFIG,
                         "attention: %lld heads (%lld for keys) of %s have no counterpart in %s on %lld tensor ranks; "
                         "choose --attention %s, or an even number of heads",
                         (long long)from->model.heads, (long long)from->model.kv_heads, from->model.attention->name,
                         to->name, (long long)tp, from->model.attention->name);
-    m->heads = from->model.heads * factor / to->softmax_heads;
-    m->kv_heads = from->model.kv_heads * factor / to->softmax_heads;
     return DTX_OK;
 }
 

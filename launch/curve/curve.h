@@ -2,6 +2,7 @@
 #ifndef DTX_LAUNCH_CURVE_CURVE_H
 #define DTX_LAUNCH_CURVE_CURVE_H
 
+#include "launch/curve/gnuplot.h"
 #include "trainer/metrics.h"
 
 enum { DTX_SPARK_COLUMNS = 60, DTX_SPARK_BYTES = 3 * DTX_SPARK_COLUMNS + 1 };
@@ -9,8 +10,6 @@ enum { DTX_SPARK_COLUMNS = 60, DTX_SPARK_BYTES = 3 * DTX_SPARK_COLUMNS + 1 };
 /* Means of the finite values of at most 60 equal pieces as blocks of eight heights, UTF-8; pieces without a finite
  * value are blanks. */
 void dtx_sparkline(const double *values, int64_t n, char out[DTX_SPARK_BYTES]);
-
-enum dtx_plot_format { DTX_PLOT_SVG, DTX_PLOT_PNG };
 
 struct dtx_plot {
     const char *title;

@@ -62,6 +62,8 @@ enum dtx_status dtx_plan_configure(struct dtx_plan *plan, struct dtx_plan_row *r
 double dtx_plan_bytes(const struct dtx_plan *plan, const struct dtx_estimate *estimate);
 /* Everything of a row that is not refused: memory, traffic, time, verdict. */
 enum dtx_status dtx_plan_judge(struct dtx_plan *plan, struct dtx_plan_row *row, const struct dtx_engine_config *config);
+/* The row's mesh and settings as options of dtx train, "--parallel.tp=2", one after another. */
+void dtx_plan_flags(const struct dtx_plan_row *row, void (*word)(void *self, const char *text), void *self);
 /* stages: also every stage of the rows that are shown. */
 enum dtx_status dtx_plan_print(struct dtx_plan *plan, int top, bool stages);
 enum dtx_status dtx_plan_print_json(struct dtx_plan *plan, int top, bool stages);

@@ -16,11 +16,14 @@ const struct dtx_opt_row dtx_plan_options[] = {
     {"preset", DTX_OPT_TEXT, "", NULL, DTX_OPT_CALL, "a shipped configuration by name (bench-124m, …) or a path"},
     {"machine", DTX_OPT_TEXT, "h100", NULL, DTX_OPT_CALL, "a100, h100, h200, b200, cpu (this one) or a YAML file"},
     {"ranks", DTX_OPT_INT, "0", "0..1000000", DTX_OPT_CALL, "devices to use; 0: one node of the machine"},
+    {"per-node", DTX_OPT_INT, "0", "0..1000000", DTX_OPT_CALL, "ranks that share this machine; 0: all (machine cpu)"},
+    {"init", DTX_OPT_TEXT, "", NULL, DTX_OPT_CALL, "as for dtx train; changes nothing here"},
     {"efficiency", DTX_OPT_REAL, "0", "0..1", DTX_OPT_CALL, "share of the peak that layers reach; 0: the machine's"},
     {"top", DTX_OPT_INT, "8", "1..100000", DTX_OPT_CALL, "rows shown of those that fit, and of those that do not"},
     {"all", DTX_OPT_BOOL, "false", NULL, DTX_OPT_CALL, "every setting of every mesh, not each mesh's best"},
     {"stages", DTX_OPT_BOOL, "false", NULL, DTX_OPT_CALL, "memory of every stage of the rows shown"},
     {"json", DTX_OPT_BOOL, "false", NULL, DTX_OPT_CALL, "print JSON"},
+    {"flags", DTX_OPT_BOOL, "false", NULL, DTX_OPT_CALL, "print the best mesh alone, as options of dtx train"},
     {"help", DTX_OPT_BOOL, "false", NULL, DTX_OPT_CALL, "print this"},
     {NULL, 0, NULL, NULL, 0, NULL},
 };
@@ -64,11 +67,31 @@ static enum dtx_status play_shown(struct dtx_plan *plan, int top)
     return DTX_OK;
 }
 
+static void print_word(void *self, const char *text)
+{
+    int *n = self;
+    printf("%s%s", (*n)++ ? " " : "", text);
+}
+
+/* The first row in one line; nothing when it does not fit. */
+static void print_flags(const struct dtx_plan *plan)
+{
+    int n = 0;
+    if (plan->row[0].verdict != DTX_PLAN_FITS)
+        return;
+    dtx_plan_flags(&plan->row[0], print_word, &n);
+    printf("\n");
+}
+
 static enum dtx_status show(struct dtx_plan *plan, const struct dtx_opt *opt)
 {
     int top = (int)dtx_opt_int(opt, "top");
     bool stages = dtx_opt_bool(opt, "stages");
     DTX_TRY(plan->ctx, dtx_plan_search(plan, dtx_opt_bool(opt, "all")));
+    if (dtx_opt_bool(opt, "flags")) {
+        print_flags(plan);
+        return dtx_plan_check(plan);
+    }
     DTX_TRY(plan->ctx, play_shown(plan, top));
     DTX_TRY(plan->ctx,
             dtx_opt_bool(opt, "json") ? dtx_plan_print_json(plan, top, stages) : dtx_plan_print(plan, top, stages));
@@ -90,7 +113,7 @@ static enum dtx_status run_plan(struct dtx_ctx *ctx, int argc, char **argv)
         if (status == DTX_OK)
             status = dtx_opt_check(ctx, opt);
         if (status == DTX_OK)
-            status = dtx_plan_open(&plan, opt, (int)dtx_opt_int(opt, "ranks"), 0);
+            status = dtx_plan_open(&plan, opt, (int)dtx_opt_int(opt, "ranks"), (int)dtx_opt_int(opt, "per-node"));
         if (status == DTX_OK)
             status = show(&plan, opt);
     }

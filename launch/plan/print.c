@@ -91,11 +91,12 @@ static void print_stage(void *self, int stage, const struct dtx_estimate *e)
            e->slots == 1 ? "" : "s", (double)m->activations / unit);
     if (e->kept)
         printf("%d gradient slot%s %.1f, ", e->kept, e->kept == 1 ? "" : "s", (double)m->kept / unit);
-    printf("workspace %.1f, shared %.1f, pipe %.1f, batch and norm %.1f, host %.1f, copy for checkpoints %.1f%s, "
-           "overhead %.1f\n",
+    printf("workspace %.1f, shared %.1f, pipe %.1f, batch and norm %.1f, host %.1f, copy for checkpoints %.1f, to "
+           "roll back to %.1f%s, overhead %.1f\n",
            (double)m->work / unit, (double)(m->shared + (e->kept ? 0 : m->kept)) / unit, (double)m->pipe / unit,
            (double)m->batch / unit, (table->plan->machine->host_memory ? (double)e->host : 0) / unit,
-           (double)e->staging / unit, table->plan->machine->host_memory ? "" : " (host's)", overhead / unit);
+           (double)e->staging / unit, (double)e->snapshot / unit, table->plan->machine->host_memory ? "" : " (host's)",
+           overhead / unit);
 }
 
 static int count_rows(const struct dtx_plan *plan, enum dtx_verdict verdict)
@@ -154,17 +155,43 @@ enum dtx_status dtx_plan_print(struct dtx_plan *plan, int top, bool stages)
     return DTX_OK;
 }
 
+void dtx_plan_flags(const struct dtx_plan_row *row, void (*word)(void *self, const char *text), void *self)
+{
+    static const char *const keys[DTX_AXES] = {
+        [DTX_AXIS_TP] = "tp", [DTX_AXIS_DP] = "dp", [DTX_AXIS_PP] = "pp", [DTX_AXIS_CP] = "cp"};
+    char text[64];
+    for (int axis = 0; axis < DTX_AXES; axis++) {
+        snprintf(text, sizeof text, "--parallel.%s=%d", keys[axis], row->mesh[axis]);
+        word(self, text);
+    }
+    if (row->mesh[DTX_AXIS_PP] > 1) {
+        snprintf(text, sizeof text, "--parallel.schedule=%s", row->schedule);
+        word(self, text);
+        snprintf(text, sizeof text, "--parallel.chunks=%d", row->chunks);
+        word(self, text);
+    }
+    if (row->mesh[DTX_AXIS_TP] > 1)
+        word(self, row->sequence ? "--parallel.sequence=true" : "--parallel.sequence=false");
+    if (row->mesh[DTX_AXIS_CP] > 1)
+        word(self, row->ring ? "--parallel.cp_exchange=ring" : "--parallel.cp_exchange=gather");
+    snprintf(text, sizeof text, "--parallel.zero=%d", row->zero);
+    word(self, text);
+    snprintf(text, sizeof text, "--train.recompute=%s", row->recompute);
+    word(self, text);
+}
+
 static json_t *memory_json(const struct dtx_plan *plan, int stage, const struct dtx_estimate *e)
 {
     const struct dtx_memory *m = &e->memory;
     double overhead = plan->machine->overhead_bytes;
-    return json_pack("{si sI sI sI sI sI sI sI sI sI sI sI sI sI si si sI}", "stage", stage, "weights",
+    return json_pack("{si sI sI sI sI sI sI sI sI sI sI sI sI sI sI si si sI}", "stage", stage, "weights",
                      (json_int_t)m->weights, "gradients", (json_int_t)m->gradients, "masters", (json_int_t)m->masters,
                      "states", (json_int_t)m->states, "activations", (json_int_t)m->activations, "gradient_slots",
                      (json_int_t)m->kept, "workspace", (json_int_t)m->work, "shared", (json_int_t)m->shared, "pipe",
                      (json_int_t)m->pipe, "batch", (json_int_t)m->batch, "overhead", (json_int_t)overhead, "host",
-                     (json_int_t)(plan->machine->host_memory ? e->host : 0), "staging", (json_int_t)e->staging, "slots",
-                     e->slots, "kept", e->kept, "total", (json_int_t)dtx_plan_bytes(plan, e));
+                     (json_int_t)(plan->machine->host_memory ? e->host : 0), "staging", (json_int_t)e->staging,
+                     "snapshot", (json_int_t)e->snapshot, "slots", e->slots, "kept", e->kept, "total",
+                     (json_int_t)dtx_plan_bytes(plan, e));
 }
 
 struct stage_list {

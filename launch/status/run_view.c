@@ -1,6 +1,5 @@
 #include "launch/status/run_view.h"
 
-#include <dirent.h>
 #include <jansson.h>
 #include <limits.h>
 #include <math.h>
@@ -71,21 +70,6 @@ static double read_metrics(struct dtx_run_view *v)
     return isnan(last) ? 0 : last;
 }
 
-static int count_attempts(const char *run)
-{
-    char path[PATH_MAX];
-    int n = 0;
-    snprintf(path, sizeof path, "%s/logs", run);
-    DIR *folder = opendir(path);
-    for (struct dirent *entry; folder && (entry = readdir(folder));) {
-        const char *end = strrchr(entry->d_name, '.');
-        n += strncmp(entry->d_name, "attempt-", 8) == 0 && end && strcmp(end, ".log") == 0;
-    }
-    if (folder)
-        closedir(folder);
-    return n;
-}
-
 static void read_checkpoint(struct dtx_run_view *v)
 {
     char path[PATH_MAX];
@@ -103,6 +87,7 @@ bool dtx_run_view_read(const char *path, double now, struct dtx_run_view *out)
     char text[32];
     struct dtx_run_view v = {.path = path,
                              .state = "none",
+                             .local = "-",
                              .loss = NAN,
                              .heldout = NAN,
                              .tokens_per_s = NAN,
@@ -116,8 +101,11 @@ bool dtx_run_view_read(const char *path, double now, struct dtx_run_view *out)
         v.steps = atoll(text);
     if (v.step == 0 && dtx_run_status_read(path, "step", text, sizeof text))
         v.step = atoll(text);
+    if (dtx_run_status_read(path, "attempt", text, sizeof text))
+        v.attempts = atoll(text);
+    dtx_run_status_read(path, "before", v.before, sizeof v.before);
+    dtx_run_status_read(path, "local_checkpoint", v.local, sizeof v.local);
     dtx_run_status_read(path, "cause", v.cause, sizeof v.cause);
-    v.attempts = count_attempts(path);
     read_checkpoint(&v);
     v.age_seconds = now - time;
     if (strcmp(v.state, "running") == 0) {

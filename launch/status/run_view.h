@@ -8,14 +8,16 @@ struct dtx_run_view {
     const char *path;
     char state[32];       /* of the status; "none": not a run; "silent": running, but nothing has come for long */
     char cause[512];      /* why the last attempt ended; empty when all is well */
+    char before[512];     /* how the attempt before the last ended; empty: there was none */
     char checkpoint[64];  /* the last one's name, "-" for none */
+    char local[64];       /* the last one's on the nodes' disks, "-" for none */
     int64_t step, steps;  /* the last step that was written down */
     double loss, heldout; /* NaN: none */
     double tokens_per_s;  /* NaN: none */
     double step_seconds;  /* between the ends of steps, median of the last ones; NaN: none */
     double left_seconds;  /* to the last step; NaN: not known or not running */
     double age_seconds;   /* of the last sign */
-    int attempts;         /* logs of attempts; 0: not started by a batch script */
+    int64_t attempts;     /* 0: not known */
 };
 
 /* false: no status and no metrics there. `now`: dtx_clock_wall. */

@@ -24,16 +24,17 @@ static const struct dtx_opt_row rows[] = {
     {"help", DTX_OPT_BOOL, "false", NULL, DTX_OPT_CALL, "print this"},
     {NULL, 0, NULL, NULL, 0, NULL}};
 
-static const char usage[] = "usage: dtx status RUN… [--watch SECONDS] [--json]\n\n"
-                            "Runs in a table: state, step, losses, speed, time left, attempts, last checkpoint, age of "
-                            "the last sign, and why the\n"
-                            "last attempt ended. A folder of runs (an array's) stands for all of them. 'silent': the "
-                            "run says that it runs, and\n"
-                            "nothing has come from it for ten minutes and twenty of its steps.\n\n";
+static const char usage[] =
+    "usage: dtx status RUN… [--watch SECONDS] [--json]\n\n"
+    "Runs in a table: state, step, losses, speed, time left, attempts, last checkpoint, age of "
+    "the last sign, and why the\n"
+    "last attempt and the one before it ended. A folder of runs (an array's) stands for all of them. 'silent': the "
+    "run says that it runs, and\n"
+    "nothing has come from it for ten minutes and twenty of its steps.\n\n";
 
 struct table {
     char cell[MOST_RUNS + 1][COLUMNS][CELL];
-    char cause[MOST_RUNS + 1][CELL];
+    char cause[MOST_RUNS + 1][CELL], before[MOST_RUNS + 1][CELL];
     int n;
 };
 
@@ -68,10 +69,11 @@ static void add_row(struct table *t, const struct dtx_run_view *v)
         dtx_format_count(v->tokens_per_s, count);
     strcpy(c[5], count);
     duration(v->left_seconds, c[6]);
-    snprintf(c[7], CELL, v->attempts ? "%d" : "-", v->attempts);
-    snprintf(c[8], CELL, "%s", v->checkpoint);
+    snprintf(c[7], CELL, v->attempts ? "%lld" : "-", (long long)v->attempts);
+    snprintf(c[8], CELL, strcmp(v->local, "-") == 0 ? "%s" : "%s, local %s", v->checkpoint, v->local);
     duration(v->age_seconds, c[9]);
     snprintf(t->cause[t->n], CELL, "%.*s", CELL - 1, v->cause);
+    snprintf(t->before[t->n], CELL, "%.*s", CELL - 1, v->before);
     t->n++;
 }
 
@@ -91,14 +93,17 @@ static void print_table(const struct table *t)
         printf("\n");
         if (r >= 0 && t->cause[r][0])
             printf("    %s\n", t->cause[r]);
+        if (r >= 0 && t->before[r][0])
+            printf("    before: %s\n", t->before[r]);
     }
 }
 
 static void print_json(const struct dtx_run_view *v)
 {
     json_t *line =
-        json_pack("{ss ss sI sI si ss ss}", "run", v->path, "state", v->state, "step", (json_int_t)v->step, "steps",
-                  (json_int_t)v->steps, "attempts", v->attempts, "checkpoint", v->checkpoint, "cause", v->cause);
+        json_pack("{ss ss sI sI sI ss ss ss ss}", "run", v->path, "state", v->state, "step", (json_int_t)v->step,
+                  "steps", (json_int_t)v->steps, "attempts", (json_int_t)v->attempts, "checkpoint", v->checkpoint,
+                  "local_checkpoint", v->local, "cause", v->cause, "before", v->before);
     const struct {
         const char *key;
         double value;

@@ -1,11 +1,16 @@
 #include "launch/submit/script.h"
 
 #include <errno.h>
+#include <spawn.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "kernels/base/status.h"
+
+extern char **environ;
 
 static void append(struct dtx_script *s, const char *text)
 {
@@ -88,12 +93,13 @@ static void write_setting(FILE *file, const char *line, const char *value)
 
 enum dtx_status dtx_script_write(struct dtx_script *script, FILE *file)
 {
-    static const char path[] = DTX_SLURM "/train.sbatch";
+    char path[4096];
     bool taken[DTX_SCRIPT_LINES] = {false}, head = true;
     char *line = NULL;
     size_t capacity = 0;
     if (script->full)
         return dtx_fail(script->ctx, DTX_E_CONFIG, "too many options for a batch script: put them in a configuration");
+    snprintf(path, sizeof path, "%s/%s", DTX_SLURM, script->template);
     FILE *template = fopen(path, "r");
     if (!template)
         return dtx_fail(script->ctx, dtx_status_of_path(errno), "cannot open %s: %s", path, strerror(errno));
@@ -115,4 +121,36 @@ enum dtx_status dtx_script_write(struct dtx_script *script, FILE *file)
     free(line);
     fclose(template);
     return ferror(file) ? dtx_fail(script->ctx, DTX_E_IO, "cannot write the script: %s", strerror(errno)) : DTX_OK;
+}
+
+void dtx_script_program(char *path, size_t bytes)
+{
+    snprintf(path, bytes, "dtx");
+    ssize_t length = readlink("/proc/self/exe", path, bytes - 1);
+    if (length > 0)
+        path[length] = '\0';
+}
+
+enum dtx_status dtx_script_submit(struct dtx_ctx *ctx, const char *path, const char *option)
+{
+    char *command[] = {"sbatch", *option ? (char *)option : (char *)path, *option ? (char *)path : NULL, NULL};
+    pid_t child;
+    int code = posix_spawnp(&child, "sbatch", NULL, NULL, command, environ);
+    if (code != 0)
+        return dtx_fail(ctx, DTX_E_CONFIG, "cannot start sbatch: %s. The script is written: %s", strerror(code), path);
+    if (waitpid(child, &code, 0) != child || !WIFEXITED(code) || WEXITSTATUS(code) != 0)
+        return dtx_fail(ctx, DTX_E_CONFIG, "sbatch refuses %s: edit it and give it to sbatch again", path);
+    return DTX_OK;
+}
+
+double dtx_script_limit(const char *text)
+{
+    double part[3] = {0}, days = 0;
+    int n, used = 0;
+    if (sscanf(text, "%lf-%n", &days, &used) != 1 || !used)
+        days = used = 0;
+    n = sscanf(text + used, "%lf:%lf:%lf", &part[0], &part[1], &part[2]);
+    if (used || n == 3)
+        return ((days * 24 + part[0]) * 60 + part[1]) * 60 + part[2];
+    return n < 1 ? 0 : part[0] * 60 + part[1];
 }

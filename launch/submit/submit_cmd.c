@@ -1,12 +1,10 @@
 /* `dtx submit`: a batch script beside the run, with a mesh that fits, given to Slurm. */
 #include <errno.h>
 #include <limits.h>
-#include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "kernels/base/command.h"
@@ -19,7 +17,8 @@ extern char **environ;
 
 /* The command's own; everything else goes to dtx train. */
 static const struct dtx_opt_row own_options[] = {
-    {"nodes", DTX_OPT_INT, "1", "1..1000000", DTX_OPT_CALL, "nodes"},
+    {"nodes", DTX_OPT_TEXT, "1", NULL, DTX_OPT_CALL,
+     "nodes; MIN-MAX: an attempt that has fewer than MAX is given another mesh"},
     {"gpus-per-node", DTX_OPT_INT, "0", "0..1024", DTX_OPT_CALL, "GPUs of a node, one rank each; 0: none"},
     {"tasks-per-node", DTX_OPT_INT, "0", "0..4096", DTX_OPT_CALL, "ranks of a node; 0: one per GPU, or one"},
     {"cpus-per-task", DTX_OPT_INT, "0", "0..4096", DTX_OPT_CALL,
@@ -28,9 +27,13 @@ static const struct dtx_opt_row own_options[] = {
      "limit of one attempt, as sbatch takes it; the run goes on after it"},
     {"partition", DTX_OPT_TEXT, "", NULL, DTX_OPT_CALL, "partition"},
     {"account", DTX_OPT_TEXT, "", NULL, DTX_OPT_CALL, "account"},
-    {"array", DTX_OPT_TEXT, "", NULL, DTX_OPT_CALL, "1-4: as many runs, each in RUN/<number> with that train.seed"},
+    {"array", DTX_OPT_TEXT, "", NULL, DTX_OPT_CALL,
+     "1-8: as many runs, each in RUN/<number> with that train.seed; 1-8%2: two at a time"},
     {"job-name", DTX_OPT_TEXT, "", NULL, DTX_OPT_CALL, "name of the job; default: the run folder's"},
     {"sbatch", DTX_OPT_TEXT, "", NULL, DTX_OPT_CALL, "further options of sbatch: \"qos=long mem=0\""},
+    {"preflight", DTX_OPT_BOOL, "false", NULL, DTX_OPT_CALL, "check all nodes before each attempt, exclude bad ones"},
+    {"modules", DTX_OPT_TEXT, "", NULL, DTX_OPT_CALL, "modules to load: \"openmpi hdf5\""},
+    {"container", DTX_OPT_TEXT, "", NULL, DTX_OPT_CALL, "what dtx runs in: \"apptainer exec --nv dtx.sif\""},
     {"launcher", DTX_OPT_CHOICE, "srun", "srun|mpirun", DTX_OPT_CALL, "what starts the ranks in the job"},
     {"machine", DTX_OPT_TEXT, "", NULL, DTX_OPT_CALL,
      "for the planner: a100, h100, …, cpu or a YAML file; default: h100 or cpu"},
@@ -57,7 +60,8 @@ struct submission {
     struct dtx_opt *opt;
     int argc;
     char **argv;
-    int nodes, gpus, tasks; /* of a node */
+    int nodes, fewest;
+    int gpus, tasks, cpus; /* of a node, of a node, of a rank (0: not said) */
     char run[PATH_MAX], cwd[PATH_MAX], path[PATH_MAX + 16];
     struct dtx_script script;
 };
@@ -105,31 +109,26 @@ static void pass_on(struct submission *s)
     dtx_script_close_list(&s->script);
 }
 
+static void add_word(void *self, const char *text)
+{
+    dtx_script_word(self, text);
+}
+
 static void pass_mesh(struct submission *s)
 {
-    const struct dtx_plan_row *best = &s->plan.row[0];
-    static const char *const keys[DTX_AXES] = {
-        [DTX_AXIS_TP] = "tp", [DTX_AXIS_DP] = "dp", [DTX_AXIS_PP] = "pp", [DTX_AXIS_CP] = "cp"};
-    char word[64];
     dtx_script_set(&s->script, "mesh=(");
-    for (int axis = 0; axis < DTX_AXES; axis++) {
-        snprintf(word, sizeof word, "--parallel.%s=%d", keys[axis], best->mesh[axis]);
-        dtx_script_word(&s->script, word);
-    }
-    if (best->mesh[DTX_AXIS_PP] > 1) {
-        snprintf(word, sizeof word, "--parallel.schedule=%s", best->schedule);
-        dtx_script_word(&s->script, word);
-        snprintf(word, sizeof word, "--parallel.chunks=%d", best->chunks);
-        dtx_script_word(&s->script, word);
-    }
-    if (best->mesh[DTX_AXIS_TP] > 1)
-        dtx_script_word(&s->script, best->sequence ? "--parallel.sequence=true" : "--parallel.sequence=false");
-    if (best->mesh[DTX_AXIS_CP] > 1)
-        dtx_script_word(&s->script, best->ring ? "--parallel.cp_exchange=ring" : "--parallel.cp_exchange=gather");
-    snprintf(word, sizeof word, "--parallel.zero=%d", best->zero);
-    dtx_script_word(&s->script, word);
-    snprintf(word, sizeof word, "--train.recompute=%s", best->recompute);
-    dtx_script_word(&s->script, word);
+    dtx_plan_flags(&s->plan.row[0], add_word, &s->script);
+    dtx_script_close_list(&s->script);
+}
+
+static void set_list(struct submission *s, const char *line, const char *words)
+{
+    char text[1024], *rest = text;
+    dtx_script_set(&s->script, "%s(", line);
+    snprintf(text, sizeof text, "%s", words);
+    for (char *word; (word = strsep(&rest, " "));)
+        if (*word)
+            dtx_script_word(&s->script, word);
     dtx_script_close_list(&s->script);
 }
 
@@ -139,42 +138,51 @@ static void set_word(struct submission *s, const char *line, const char *value)
     dtx_script_word(&s->script, value);
 }
 
-/* Seconds of a limit as Slurm writes them: minutes, minutes:seconds, hours:minutes:seconds,
- * days-hours[:minutes[:seconds]]; 0 for other texts. */
-static double limit_seconds(const char *text)
+/* Nodes and what is needed of each. Elastic jobs ask for cores: with --ntasks-per-node one that Slurm requeues never
+ * starts on fewer nodes again (launch/slurm/README.md). */
+static void ask_nodes(struct submission *s)
 {
-    double part[3] = {0}, days = 0;
-    int n, used = 0;
-    if (sscanf(text, "%lf-%n", &days, &used) != 1 || !used)
-        days = used = 0;
-    n = sscanf(text + used, "%lf:%lf:%lf", &part[0], &part[1], &part[2]);
-    if (used || n == 3)
-        return ((days * 24 + part[0]) * 60 + part[1]) * 60 + part[2];
-    return n < 1 ? 0 : part[0] * 60 + part[1];
+    struct dtx_script *script = &s->script;
+    char word[PATH_MAX + 16];
+    if (s->fewest < s->nodes) {
+        dtx_script_set(script, "#SBATCH --nodes=%d-%d", s->fewest, s->nodes);
+        dtx_script_set(script, "#SBATCH --ntasks-per-node=");
+        dtx_script_set(script, "#SBATCH --mincpus=%d", s->tasks * (s->cpus ? s->cpus : 1));
+    } else {
+        dtx_script_set(script, "#SBATCH --nodes=%d", s->nodes);
+        dtx_script_set(script, "#SBATCH --ntasks-per-node=%d", s->tasks);
+    }
+    if (s->gpus)
+        dtx_script_set(script, "#SBATCH --gpus-per-node=%d", s->gpus);
+    if (s->cpus)
+        dtx_script_set(script, "#SBATCH --cpus-per-task=%d", s->cpus);
+    dtx_script_set(script, "tasks=%d", s->tasks);
+    dtx_script_set(script, "nodes=%d", s->nodes);
+    dtx_script_set(script, "fewest=%d", s->fewest);
+    dtx_script_set(script, "planner=(");
+    snprintf(word, sizeof word, "--machine=%s", dtx_opt_text(s->opt, "machine"));
+    dtx_script_word(script, word);
+    snprintf(word, sizeof word, "--efficiency=%g", dtx_opt_real(s->opt, "efficiency"));
+    if (dtx_opt_real(s->opt, "efficiency") > 0)
+        dtx_script_word(script, word);
+    dtx_script_close_list(script);
 }
 
 static void fill_script(struct submission *s)
 {
     struct dtx_script *script = &s->script;
     const char *name = dtx_opt_text(s->opt, "job-name"), *slash = strrchr(s->run, '/');
-    char dtx[PATH_MAX] = "dtx", further[1024], *rest = further;
-    ssize_t length = readlink("/proc/self/exe", dtx, sizeof dtx - 1);
-    if (length > 0)
-        dtx[length] = '\0';
+    char dtx[PATH_MAX], further[1024], *rest = further;
+    dtx_script_program(dtx, sizeof dtx);
     /* sbatch reads its lines' values as they are, a blank in a path as \ and blank. */
     dtx_script_set(script, "#SBATCH --job-name=%s", *name ? name : slash + 1);
-    dtx_script_set(script, "#SBATCH --nodes=%d", s->nodes);
-    dtx_script_set(script, "#SBATCH --ntasks-per-node=%d", s->tasks);
+    ask_nodes(s);
     dtx_script_set(script, "#SBATCH --time=%s", dtx_opt_text(s->opt, "time"));
-    double limit = limit_seconds(dtx_opt_text(s->opt, "time"));
+    double limit = dtx_script_limit(dtx_opt_text(s->opt, "time"));
     if (limit > 0 && limit < 600) /* Slurm may warn a minute early; dtx stops by itself anyway */
         dtx_script_set(script, "#SBATCH --signal=");
     dtx_script_set(script, "#SBATCH --output=%s/logs/slurm-%%j.log", s->run);
     dtx_script_set(script, "#SBATCH --chdir=%s", s->cwd);
-    if (s->gpus)
-        dtx_script_set(script, "#SBATCH --gpus-per-node=%d", s->gpus);
-    if (dtx_opt_int(s->opt, "cpus-per-task"))
-        dtx_script_set(script, "#SBATCH --cpus-per-task=%lld", (long long)dtx_opt_int(s->opt, "cpus-per-task"));
     static const char *const texts[] = {"partition", "account", "array"};
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
         if (*dtx_opt_text(s->opt, texts[i]))
@@ -187,7 +195,10 @@ static void fill_script(struct submission *s)
     set_word(s, "run=", s->run);
     pass_on(s);
     pass_mesh(s);
+    dtx_script_set(script, "preflight=%s", dtx_opt_bool(s->opt, "preflight") ? "on" : "off");
     dtx_script_set(script, "launcher=%s", dtx_opt_text(s->opt, "launcher"));
+    set_list(s, "modules=", dtx_opt_text(s->opt, "modules"));
+    set_list(s, "container=", dtx_opt_text(s->opt, "container"));
 }
 
 /* RUN and RUN/logs, where Slurm writes before the script begins. */
@@ -228,19 +239,6 @@ static enum dtx_status write_script(struct submission *s)
     return status;
 }
 
-static enum dtx_status run_sbatch(struct submission *s)
-{
-    char *command[] = {"sbatch", s->path, NULL};
-    pid_t child;
-    int code = posix_spawnp(&child, "sbatch", NULL, NULL, command, environ);
-    if (code != 0)
-        return dtx_fail(s->ctx, DTX_E_CONFIG, "cannot start sbatch: %s. The script is written: %s", strerror(code),
-                        s->path);
-    if (waitpid(child, &code, 0) != child || !WIFEXITED(code) || WEXITSTATUS(code) != 0)
-        return dtx_fail(s->ctx, DTX_E_CONFIG, "sbatch refuses %s: edit it and give it to sbatch again", s->path);
-    return DTX_OK;
-}
-
 static enum dtx_status set_run(struct submission *s)
 {
     const char *run = dtx_opt_text(s->opt, "run.dir");
@@ -257,6 +255,32 @@ static enum dtx_status set_run(struct submission *s)
     return DTX_OK;
 }
 
+/* "4" or "2-4" */
+static enum dtx_status set_nodes(struct submission *s)
+{
+    const char *text = dtx_opt_text(s->opt, "nodes");
+    int used = 0, n = sscanf(text, "%d%n-%d%n", &s->fewest, &used, &s->nodes, &used);
+    if (n == 1)
+        s->nodes = s->fewest;
+    if (n < 1 || text[used] || s->fewest < 1 || s->fewest > s->nodes || s->nodes > 1000000)
+        return dtx_fail(s->ctx, DTX_E_CONFIG, "nodes: '%s' is neither a number of nodes nor MIN-MAX", text);
+    return DTX_OK;
+}
+
+/* Is there a mesh for the fewest nodes? Better found out now than at night. */
+static enum dtx_status check_fewest(struct submission *s)
+{
+    struct dtx_plan plan = {.ctx = s->ctx, .held = s->plan.held};
+    enum dtx_status status = dtx_plan_open(&plan, s->opt, s->fewest * s->tasks, s->tasks);
+    if (status == DTX_OK)
+        status = dtx_plan_search(&plan, false);
+    if (status == DTX_OK)
+        status = dtx_plan_check(&plan);
+    plan.held = NULL; /* s->plan's */
+    dtx_plan_free(&plan);
+    return status;
+}
+
 static enum dtx_status submit(struct submission *s)
 {
     DTX_TRY(s->ctx, read_options(s, false, &s->plan.held));
@@ -270,7 +294,8 @@ static enum dtx_status submit(struct submission *s)
         dtx_opt_fault(s->opt, "checkpoint.dir: the script keeps them in RUN/checkpoints; edit it to change that");
     DTX_TRY(s->ctx, dtx_opt_check(s->ctx, s->opt));
     DTX_TRY(s->ctx, set_run(s));
-    s->nodes = (int)dtx_opt_int(s->opt, "nodes");
+    DTX_TRY(s->ctx, set_nodes(s));
+    s->cpus = (int)dtx_opt_int(s->opt, "cpus-per-task");
     s->gpus = (int)dtx_opt_int(s->opt, "gpus-per-node");
     s->tasks = (int)dtx_opt_int(s->opt, "tasks-per-node");
     if (s->tasks == 0)
@@ -278,12 +303,14 @@ static enum dtx_status submit(struct submission *s)
     DTX_TRY(s->ctx, dtx_plan_open(&s->plan, s->opt, s->nodes * s->tasks, s->tasks));
     DTX_TRY(s->ctx, dtx_plan_search(&s->plan, false));
     DTX_TRY(s->ctx, dtx_plan_check(&s->plan));
+    if (s->fewest < s->nodes)
+        DTX_TRY(s->ctx, check_fewest(s));
     fill_script(s);
     if (dtx_opt_bool(s->opt, "dry-run"))
         return dtx_script_write(&s->script, stdout);
     DTX_TRY(s->ctx, write_script(s));
     dtx_log(s->ctx, DTX_LOG_INFO, "wrote %s", s->path);
-    return run_sbatch(s);
+    return dtx_script_submit(s->ctx, s->path, "");
 }
 
 static enum dtx_status run(struct dtx_ctx *ctx, int argc, char **argv)
@@ -294,6 +321,7 @@ static enum dtx_status run(struct dtx_ctx *ctx, int argc, char **argv)
         return dtx_fail(ctx, DTX_E_MEMORY, "submit: no memory");
     *s = empty;
     s->ctx = s->plan.ctx = s->script.ctx = ctx;
+    s->script.template = "train.sbatch";
     s->argc = argc;
     s->argv = argv;
     enum dtx_status status = submit(s);

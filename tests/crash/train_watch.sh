@@ -45,7 +45,7 @@ failed_status() {
 mpi=()
 begin ends --comm.timeout 2
 "$DTX" watch ends >log 2>&1 || complain "dtx watch of a run at work: $(cat log)"
-says log '^ends: running, saved at step 0 of 1000000; 4 ranks: 4 run here, 0 dead, 0 stopped$' ' (waits|busy) +(in|after) +(tp|pp|dp|world|pp-[a-z]*) +#[0-9]+ '
+says log '^ends: running at step [0-9]* of 1000000; 4 ranks: 4 run here, 0 dead, 0 stopped$' ' (waits|busy) +(in|after) +(tp|pp|dp|world|pp-[a-z]*) +#[0-9]+ '
 kill -STOP "${pids[@]}"
 sleep 7
 kill -CONT "${pids[@]}"

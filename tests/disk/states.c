@@ -31,8 +31,7 @@ int64_t numbered_load(struct dtx_comm *world, const char *dir, const char *what)
     if (ckpt_find_whole(world->ctx, world, dir, what, path, sizeof path) != DTX_OK ||
         dtx_ckpt_load_meta(world->ctx, world, path, &meta) != DTX_OK)
         return -1;
-    dtx_mem_free(meta.config);
-    dtx_mem_free(meta.ledger);
+    dtx_ckpt_meta_free(&meta);
     ckpt_state_add(&state, mesh, world->rank, (uint64_t)meta.samples);
     ckpt_state_clear(&state);
     int all = state.n;

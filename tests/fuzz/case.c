@@ -40,6 +40,7 @@ static const struct {
     [FUZZ_LENGTH] = {"length", "train.length", {"12", "24", "7"}},
     [FUZZ_VOCAB] = {"vocab", "model.vocab", {"64", "67", "5"}},
     [FUZZ_FFN] = {"ffn", "model.ffn", {"48", "44", "5"}},
+    [FUZZ_TRANSFER] = {"transfer", "model.transfer", {"none", "completep"}},
 };
 enum { MOST_SEQUENCES = 48, TRIES = 40000, REFUSALS = 200, HEAD_DIM = 4, WANTED = 2 };
 
@@ -158,6 +159,13 @@ static void set_model(struct dtx_opt *opt, const struct fuzz_case *c)
     set_number(opt, "model.head_dim", HEAD_DIM);
     set_number(opt, "model.heads", heads);
     set_number(opt, "model.kv_heads", c->value[FUZZ_GROUPED] ? heads / 2 : heads);
+    if (c->value[FUZZ_TRANSFER]) {
+        set_number(opt, "model.base_width", 20);
+        set_number(opt, "model.base_layers", 2);
+        set_number(opt, "model.base_head_dim", 2);
+        dtx_opt_set(opt, "model.embed_mult", "1.7", DTX_OPT_FLAG, "fuzz");
+        dtx_opt_set(opt, "model.output_mult", "2.3", DTX_OPT_FLAG, "fuzz");
+    }
 }
 
 bool fuzz_config(struct dtx_ctx *ctx, const struct fuzz_case *c, bool reference, struct dtx_opt **opt,

@@ -35,6 +35,7 @@ enum fuzz_option {
     FUZZ_LENGTH,
     FUZZ_VOCAB,
     FUZZ_FFN,
+    FUZZ_TRANSFER,
     FUZZ_OPTIONS
 };
 

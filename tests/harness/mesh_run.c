@@ -50,7 +50,8 @@ void dtx_test_config(const struct dtx_test_model *m, struct dtx_engine_config *c
                                          .rope_theta = 10000,
                                          .norm_eps = 1e-5,
                                          .subnorm = DTX_SUBNORM_AFFINE,
-                                         .lambda_init = NAN};
+                                         .lambda_init = NAN,
+                                         .transfer = m->transfer};
     c->batch.length = m->length;
     c->batch.global_batch = m->global_batch;
     c->batch.micro_batch = m->micro_batch;

@@ -23,6 +23,7 @@ struct dtx_test_model {
     const char *schedule;
     const char *recompute; /* NULL: none */
     struct dtx_split split;
+    struct dtx_transfer transfer;
     int64_t layers, global_batch, micro_batch, length, vocab, ffn;
 };
 

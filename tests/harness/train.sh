@@ -48,7 +48,7 @@ train() {
 
 # What may not depend on speed, machine and length of the run: a line a step.
 numbers() {
-    sed -E 's/"(steps|tokens_per_s|flops_per_s|peak_flops_per_s|peak_share|seconds|data_wait_seconds|memory_bytes|unix_time)":[^,]*,//g' \
+    sed -E 's/"(steps|tokens_per_s|flops_per_s|peak_flops_per_s|peak_share|seconds|data_wait_seconds|slowest_rank|slowest_ratio|memory_bytes|unix_time)":[^,]*,//g' \
         "$1/metrics.jsonl"
 }
 # field KEY FOLDER: its values, one a line; several of an array too.

@@ -1,7 +1,8 @@
 /* test: label=ranks ranks=8 timeout=120 */
 /*
  * What dtx_estimate_rank says of every rank of a mesh is what happens there: bytes by what the backend counts after two
- * steps (highest and last), those of the copy that a checkpoint is written from, and bytes sent over each axis by what
+ * steps (highest and last), those of the copies that a checkpoint is written from
+ * and a rollback goes back to, and bytes sent over each axis by what
  * the communicators count in a step. Meshes with tensor, data and pipeline axes, schedules and chunks, recomputation,
  * ZeRO, sequence parallelism on and off, fp32 and bf16, tied and not.
  */
@@ -11,6 +12,7 @@
 #include "tests/harness/mesh_run.h"
 #include "tests/harness/rank_check.h"
 #include "trainer/estimate.h"
+#include "trainer/snapshot.h"
 #include "trainer/state.h"
 
 static const struct {
@@ -66,6 +68,7 @@ static void check(struct dtx_comm *world, struct dtx_comm *part, const struct dt
     struct dtx_estimate e;
     char name[160];
     dtx_test_config(m, &config);
+    config.snapshot = m->dtype == DTX_BF16;
     snprintf(name, sizeof name, "%s tp%d pp%d dp%d cp%d%s %s chunks %d zero %d recompute %s", dtx_dtype_name(m->dtype),
              m->tp, m->pp, m->dp, m->cp, m->ring ? " ring" : "", m->schedule, m->split.chunks, m->zero, m->recompute);
     CHECK_OK(world, dtx_backend_open(world->ctx, "cpu", 1, dtx_isa_detect(), &backend));
@@ -87,6 +90,9 @@ static void check(struct dtx_comm *world, struct dtx_comm *part, const struct dt
     size_t staging = dtx_ckpt_staging_bytes(state.items, state.n);
     CHECK_THAT(world, staging == e.staging, "%s: a save copies %zu bytes, stated %zu", name, staging, e.staging);
     dtx_state_close(&state);
+    size_t snapshot = config.snapshot ? dtx_snapshot_bytes(dtx_engine_params(engine)) : 0;
+    CHECK_THAT(world, snapshot == e.snapshot && dtx_estimate_host(&e) == e.host + e.staging + snapshot,
+               "%s: a snapshot of %zu bytes, stated %zu", name, snapshot, e.snapshot);
     size_t counted = backend->allocated_bytes, most = backend->peak_bytes, stated = dtx_memory_total(&e.memory);
     CHECK_THAT(world, stated == counted && stated == most, "%s: stated %zu bytes, counted %zu, at most %zu", name,
                stated, counted, most);

@@ -1,7 +1,8 @@
 /* test: label=train timeout=120 */
 /*
  * Gradients of whole models in f64 against central differences of the loss: for every weight one random direction and
- * two single entries, with every kind of sub-norm, λ_init by depth and constant, softmax, grouped queries, documents.
+ * two single entries, with every kind of sub-norm, λ_init by depth and constant, softmax, grouped queries, documents,
+ * and with the factors of CompleteP.
  */
 #include <math.h>
 #include <setjmp.h>
@@ -176,9 +177,22 @@ static void test_softmax(void **state)
     check_model(test, DTX_SUBNORM_AFFINE, NAN);
 }
 
+/* Every factor of the forward pass is another number than 1. */
+static void test_transfer(void **state)
+{
+    (void)state;
+    struct dtx_test_model test = dtx_test_model_default();
+    test.transfer = (struct dtx_transfer){DTX_TRANSFER_COMPLETEP, 1.6, 2.5, 3, 1.7, 2.3};
+    check_model(test, DTX_SUBNORM_AFFINE, NAN);
+    test.tied = false;
+    test.attention = "softmax";
+    check_model(test, DTX_SUBNORM_AFFINE, NAN);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_subnorms), cmocka_unit_test(test_lambda_constant),
-                                       cmocka_unit_test(test_grouped_documents_untied), cmocka_unit_test(test_softmax)};
+                                       cmocka_unit_test(test_grouped_documents_untied), cmocka_unit_test(test_softmax),
+                                       cmocka_unit_test(test_transfer)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -100,7 +100,7 @@ static void close_session(struct dtx_session *s)
     dtx_backend_close(s->backend);
     dtx_opt_free(s->opt);
     dtx_mem_free(s->text);
-    dtx_mem_free(s->meta.config);
+    dtx_ckpt_meta_free(&s->meta);
 }
 
 /* On rank 1 alone, by more than steps of these runs round away. */

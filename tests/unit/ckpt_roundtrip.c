@@ -84,7 +84,7 @@ static void test_meta(void **unused)
     (void)unused;
     struct dtx_ctx ctx;
     struct dtx_comm *self;
-    char dir[256], path[4096], *config = malloc(200001), ledger[] = "a ledger\nof two lines\n";
+    char dir[256], path[4096], *config = malloc(200001), ledger[] = "a ledger\nof two lines\n", health[] = "health\n";
     start(&ctx, &self, dir);
     struct ckpt_state state = {0};
     ckpt_state_add(&state, meshes[0], 0, 1);
@@ -93,6 +93,7 @@ static void test_meta(void **unused)
     config[200000] = '\0';
     meta.config = config;
     meta.ledger = ledger;
+    meta.health = health;
     assert_int_equal(dtx_ckpt_save(&ctx, self, dir, state.items, state.n, &meta, NULL), DTX_OK);
     assert_int_equal(ckpt_find_whole(&ctx, self, dir, "latest", path, sizeof path), DTX_OK);
     assert_int_equal(dtx_ckpt_load_meta(&ctx, self, path, &got), DTX_OK);
@@ -106,18 +107,17 @@ static void test_meta(void **unused)
     assert_true(got.best_heldout == 3.25);
     assert_string_equal(got.config, config);
     assert_string_equal(got.ledger, ledger);
-    dtx_mem_free(got.config);
-    dtx_mem_free(got.ledger);
+    assert_string_equal(got.health, health);
+    dtx_ckpt_meta_free(&got);
     meta.best_heldout = NAN;
-    meta.config = meta.ledger = NULL;
+    meta.config = meta.ledger = meta.health = NULL;
     assert_int_equal(dtx_ckpt_save(&ctx, self, dir, state.items, state.n, &meta, NULL),
                      DTX_OK); /* the same step again */
     assert_int_equal(dtx_ckpt_load_meta(&ctx, self, path, &got), DTX_OK);
     assert_true(isnan(got.best_heldout));
     assert_string_equal(got.config, "");
     assert_string_equal(got.ledger, "");
-    dtx_mem_free(got.config);
-    dtx_mem_free(got.ledger);
+    dtx_ckpt_meta_free(&got);
     ckpt_state_free(&state);
     free(config);
     dtx_comm_free(self);
@@ -250,8 +250,8 @@ static void test_golden(void **unused)
     assert_int_equal(dtx_ckpt_load_meta(&ctx, self, path, &meta), DTX_OK);
     assert_true(meta.step == 1000 && meta.tokens == 1000003000 && meta.seed == 0xfedcba9876543210u);
     assert_string_equal(meta.config, "model.width: 6\nparallel.tp: 2\n");
-    dtx_mem_free(meta.config);
-    dtx_mem_free(meta.ledger);
+    assert_string_equal(meta.health, "");
+    dtx_ckpt_meta_free(&meta);
     load_mesh(&ctx, self, path, meshes[10], 7);
     dtx_comm_free(self);
 }

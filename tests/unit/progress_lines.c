@@ -82,7 +82,7 @@ static void test_plain(void **state)
         if (i == 15)
             r.heldout = 4.5;
         if (i == 17)
-            r.skipped = true;
+            r.skipped = true, r.why = "loss nan";
         r.seconds = i == 10 ? 3 : 0.5;
         dtx_progress_step(p, &r);
     }

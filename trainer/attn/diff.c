@@ -41,7 +41,8 @@ static enum dtx_status declare(struct dtx_env *env, int index, int stage, struct
     for (int i = 0; i < count; i++) {
         char name[DTX_PARAM_NAME];
         snprintf(name, sizeof name, "layers.%02d.attn.%s", index, names[i]);
-        struct dtx_param_row row = dtx_row_vector(name, i == P_SUBNORM ? 2 * m->head_dim : m->head_dim, stage);
+        struct dtx_param_row row = dtx_row_vector(env, i == P_SUBNORM ? DTX_WEIGHT_HEAD_GAIN : DTX_WEIGHT_LAMBDA, name,
+                                                  i == P_SUBNORM ? 2 * m->head_dim : m->head_dim, stage);
         row.grad_partial = true;
         if (i != P_SUBNORM) {
             row.init = DTX_INIT_NORMAL;

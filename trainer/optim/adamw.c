@@ -21,8 +21,8 @@ static enum dtx_status update(struct dtx_queue *queue, const struct dtx_optim_co
                                   .hyper = *hyper_values,
                                   .beta1 = config->beta1,
                                   .beta2 = config->beta2,
-                                  .eps = config->eps,
-                                  .decay = item->row.decay ? config->decay : 0.0,
+                                  .eps = config->eps * item->row.eps_mult,
+                                  .decay = item->row.decay ? config->decay * item->row.decay_mult : 0.0,
                                   .lr_mult = item->row.lr_mult};
     if (item->weight.dtype != item->master.dtype)
         args.weight = dtx_param_part(item, &item->weight);

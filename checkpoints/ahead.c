@@ -1,0 +1,172 @@
+#include "checkpoints/ahead.h"
+
+#include <pthread.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "kernels/base/mem.h"
+#include "kernels/base/mutant.h"
+
+enum { RING_BYTES = 16 << 20, CALL_BYTES = 4 << 20 };
+
+struct dtx_ahead {
+    struct dtx_ctx helper; /* the thread's */
+    struct dtx_ahead_range *ranges;
+    int64_t n;
+    enum dtx_status (*open)(struct dtx_ctx *ctx, const void *self, int file, char path[DTX_DISK_PATH], int *fd);
+    const void *self;
+    int64_t range, at; /* the reader's place: a range, bytes of it that are read */
+    int file, fd;      /* open; fd -1: none */
+    char path[DTX_DISK_PATH];
+    pthread_t thread;
+    bool threaded;
+    char *ring; /* [RING_BYTES]: byte i of the sequence at i % RING_BYTES */
+
+    pthread_mutex_t mutex; /* guards the rest */
+    pthread_cond_t changed;
+    int64_t filled, taken; /* bytes of the sequence */
+    bool quit;
+    enum dtx_status status; /* of what comes after `filled` */
+};
+
+/* How many bytes the next call on the disk reads: of one range, in one piece of the ring. 0: there are no more. */
+static int64_t next_bytes(struct dtx_ahead *a)
+{
+    while (a->range < a->n && a->at == a->ranges[a->range].bytes) {
+        a->range++;
+        a->at = 0;
+    }
+    if (a->range == a->n)
+        return 0;
+    int64_t room = RING_BYTES - a->filled % RING_BYTES;
+    return dtx_min64(CALL_BYTES, dtx_min64(room, a->ranges[a->range].bytes - a->at));
+}
+
+static enum dtx_status read_next(struct dtx_ahead *a, int64_t bytes)
+{
+    const struct dtx_ahead_range *range = &a->ranges[a->range];
+    if (bytes == 0)
+        return dtx_fail(&a->helper, DTX_E_INTERNAL, "more was asked for than there is to read");
+    if (a->fd < 0 || a->file != range->file) {
+        if (a->fd >= 0)
+            close(a->fd);
+        a->fd = -1;
+        DTX_TRY(&a->helper, a->open(&a->helper, a->self, range->file, a->path, &a->fd));
+        a->file = range->file;
+        dtx_disk_read_in_order(a->fd);
+    }
+    DTX_TRY(&a->helper, dtx_disk_read_at(&a->helper, a->fd, a->path, a->ring + a->filled % RING_BYTES, bytes,
+                                         range->offset + a->at));
+    a->at += bytes;
+    return DTX_OK;
+}
+
+static void *run_thread(void *argument)
+{
+    struct dtx_ahead *a = argument;
+    pthread_mutex_lock(&a->mutex);
+    while (a->status == DTX_OK) {
+        int64_t bytes = next_bytes(a);
+        while (!a->quit && a->filled + bytes - a->taken > RING_BYTES && !DTX_MUTANT(ahead_overruns))
+            pthread_cond_wait(&a->changed, &a->mutex);
+        if (a->quit)
+            break;
+        pthread_mutex_unlock(&a->mutex);
+        enum dtx_status status = read_next(a, bytes);
+        pthread_mutex_lock(&a->mutex);
+        if (status == DTX_OK)
+            a->filled += bytes;
+        a->status = status;
+        pthread_cond_signal(&a->changed);
+    }
+    pthread_mutex_unlock(&a->mutex);
+    return NULL;
+}
+
+enum dtx_status dtx_ahead_begin(struct dtx_ctx *ctx, const struct dtx_ahead_range *ranges, int64_t n,
+                                enum dtx_status (*open)(struct dtx_ctx *ctx, const void *self, int file,
+                                                        char path[DTX_DISK_PATH], int *fd),
+                                const void *self, struct dtx_ahead **out)
+{
+    void *p = NULL, *list = NULL, *ring = NULL;
+    enum dtx_status status = dtx_mem_alloc(ctx, 1, sizeof **out, &p);
+    if (status == DTX_OK)
+        status = dtx_mem_alloc(ctx, n, sizeof *ranges, &list);
+    if (status == DTX_OK)
+        status = dtx_mem_alloc(ctx, RING_BYTES, 1, &ring);
+    if (status != DTX_OK) {
+        dtx_mem_free(p);
+        dtx_mem_free(list);
+        return status;
+    }
+    struct dtx_ahead *a = p;
+    *a = (struct dtx_ahead){.ranges = list, .n = n, .open = open, .self = self, .fd = -1, .ring = ring};
+    if (n > 0)
+        memcpy(list, ranges, (size_t)n * sizeof *ranges);
+    dtx_ctx_init_child(&a->helper, ctx);
+    pthread_mutex_init(&a->mutex, NULL);
+    pthread_cond_init(&a->changed, NULL);
+    a->threaded = pthread_create(&a->thread, NULL, run_thread, a) == 0;
+    *out = a;
+    return DTX_OK;
+}
+
+/* Until a byte is there that was not taken, or none will come. */
+static void wait_for_bytes(struct dtx_ahead *a)
+{
+    while (a->filled == a->taken && a->status == DTX_OK) {
+        if (a->threaded) {
+            pthread_cond_wait(&a->changed, &a->mutex);
+            continue;
+        }
+        int64_t bytes = next_bytes(a);
+        a->status = read_next(a, bytes);
+        if (a->status == DTX_OK)
+            a->filled += bytes;
+    }
+}
+
+enum dtx_status dtx_ahead_take(struct dtx_ahead *a, struct dtx_ctx *ctx, void *to, int64_t bytes)
+{
+    enum dtx_status status = DTX_OK;
+    pthread_mutex_lock(&a->mutex);
+    for (int64_t done = 0; done < bytes && status == DTX_OK;) {
+        wait_for_bytes(a);
+        int64_t from = a->taken % RING_BYTES;
+        int64_t n = dtx_min64(dtx_min64(a->filled - a->taken, RING_BYTES - from), bytes - done);
+        if (n == 0) {
+            status = a->status;
+            break;
+        }
+        pthread_mutex_unlock(&a->mutex);
+        memcpy((char *)to + done, a->ring + from, (size_t)n);
+        pthread_mutex_lock(&a->mutex);
+        a->taken += n;
+        done += n;
+        pthread_cond_signal(&a->changed);
+    }
+    pthread_mutex_unlock(&a->mutex);
+    if (status != DTX_OK)
+        (void)dtx_error_take_from(ctx, &a->helper);
+    return status;
+}
+
+void dtx_ahead_end(struct dtx_ahead *a)
+{
+    if (!a)
+        return;
+    if (a->threaded) {
+        pthread_mutex_lock(&a->mutex);
+        a->quit = true;
+        pthread_cond_signal(&a->changed);
+        pthread_mutex_unlock(&a->mutex);
+        pthread_join(a->thread, NULL);
+    }
+    if (a->fd >= 0)
+        close(a->fd);
+    pthread_mutex_destroy(&a->mutex);
+    pthread_cond_destroy(&a->changed);
+    dtx_mem_free(a->ring);
+    dtx_mem_free(a->ranges);
+    dtx_mem_free(a);
+}

@@ -1,0 +1,48 @@
+/*
+ * One `dtx sweep run`: trials as child processes, as many at once as the machine has room for. run.c decides, child.c
+ * starts and stops processes, ending.c says what became of them. Not collective.
+ */
+#ifndef DTX_LAUNCH_SWEEP_RUNNER_H
+#define DTX_LAUNCH_SWEEP_RUNNER_H
+
+#include <sys/types.h>
+
+#include "launch/sweep/state.h"
+
+struct dtx_sweep_child {
+    pid_t pid; /* 0: this place is free */
+    int trial, attempt;
+    int64_t from;     /* step of the checkpoint it goes on from */
+    double started;   /* monotonic */
+    double asked;     /* to stop, last time; 0: not */
+    char before[512]; /* the run's status when it was started */
+};
+
+struct dtx_sweep_runner {
+    struct dtx_ctx *ctx;
+    struct dtx_sweep sweep;
+    struct dtx_sweep_self self;
+    struct dtx_sweep_state *state; /* [trials], like the others */
+    int *order;                    /* trials as they are to be begun */
+    bool *wanted;
+    int *again_to;      /* attempts up to this one do not count as given up */
+    double *not_before; /* monotonic; after a crash */
+    struct dtx_sweep_child *child;
+    int jobs, threads; /* threads: of each rank, where the configuration does not say */
+    int64_t retries;
+    double backoff;
+    const char *launcher; /* words before dtx train; "": mpirun where there are several ranks */
+    bool stopping;
+    const char *stopped_by;
+};
+
+/* Puts the attempt, which is claimed, to work: RUN/logs/attempt-K.log has what it says. */
+enum dtx_status dtx_sweep_child_start(struct dtx_sweep_runner *runner, struct dtx_sweep_child *child);
+/* Asks it to save and stop. */
+void dtx_sweep_child_stop(struct dtx_sweep_child *child);
+/* The process has ended with `code` of waitpid: what became of the trial, written down. */
+enum dtx_status dtx_sweep_child_ended(struct dtx_sweep_runner *runner, struct dtx_sweep_child *child, int code);
+/* Writes the record of a trial whose run is complete; *done. */
+enum dtx_status dtx_sweep_finish_verified(struct dtx_sweep_runner *runner, int trial, int attempt, bool *done);
+
+#endif
