@@ -26,8 +26,11 @@ void dtx_fit_each_missing(const struct dtx_fit *fit,
             if (of->part[k].dropped[0])
                 show(data, of->name, dtx_fit_laws[k]->formula, of->part[k].dropped);
     }
-    if (fit->n_variants > 1 && fit->shared.dropped[0])
-        show(data, "all", "shared surface", fit->shared.dropped);
+    for (int k = 0; k < DTX_FIT_SHARED && fit->n_variants > 1; k++)
+        if (fit->shared[k].dropped[0]) {
+            snprintf(what, sizeof what, "shared %s", dtx_fit_laws[dtx_fit_shared[k]]->formula);
+            show(data, "all", what, fit->shared[k].dropped);
+        }
 }
 
 static void show_missing(void *data, const char *variant, const char *what, const char *why)
@@ -119,6 +122,8 @@ static const char *formula_of(const char *method)
                  {"approach 2", "isoFLOP parabolas in ln N"},
                  {"approach 3", "L = E + A/N^alpha + B/D^beta"},
                  {"shared surface", "L = E + A/N^alpha + B/D^beta, E, alpha and beta of all variants"},
+                 {"shared L(N) at one D", "L = E + A/N^alpha, E and alpha of all variants"},
+                 {"shared L(D) at one N", "L = E + B/D^beta, E and beta of all variants"},
                  {"kaplan joint", "L = ((N_c/N)^(alpha_N/alpha_D) + D_c/D)^alpha_D"},
                  {"kaplan L(N)", "L = (N_c/N)^alpha"},
                  {"kaplan L(D)", "L = (D_c/D)^beta"},

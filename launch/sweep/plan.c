@@ -98,6 +98,8 @@ static enum dtx_status load_spec(struct dtx_ctx *ctx, int argc, char **argv, str
         dtx_opt_set(spec->opt, "model.transfer", transfer, DTX_OPT_FLAG, "sweep.lr_rule");
     DTX_TRY(ctx, dtx_opt_dump(ctx, spec->opt, &spec->base));
     dtx_sweep_spec_read(spec);
+    if (!*dtx_opt_text(spec->opt, "data.train") && !dtx_opt_bool(spec->opt, "dry-run"))
+        dtx_opt_fault(spec->opt, "data.train is not set: the token files of all trials (only --dry-run goes without)");
     return dtx_opt_check(ctx, spec->opt);
 }
 
