@@ -131,9 +131,10 @@ static void count_chances(const struct dtx_health *h, struct dtx_health_verdict 
                  h->max_skips);
     } else if (v->action == DTX_HEALTH_ROLLBACK && h->rollbacks >= h->max_rollbacks) {
         v->action = DTX_HEALTH_STOP;
-        snprintf(v->why + used, sizeof v->why - used,
-                 "; %d rollback%s to one snapshot did not help (health.max_rollbacks)", h->rollbacks,
-                 h->rollbacks == 1 ? "" : "s");
+        snprintf(
+            v->why + used, sizeof v->why - used,
+            "; %d rollback%s to one snapshot did not help (health.max_rollbacks): go on from an earlier checkpoint",
+            h->rollbacks, h->rollbacks == 1 ? "" : "s");
     }
 }
 

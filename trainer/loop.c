@@ -528,7 +528,10 @@ static enum dtx_status cut_metrics(struct loop *l)
 {
     struct dtx_metrics *metrics = l->metrics;
     l->metrics = NULL;
-    DTX_TRY(l->ctx, dtx_metrics_close(l->ctx, metrics));
+    if (dtx_metrics_close(l->ctx, metrics) != DTX_OK) { /* a full disk ends no run */
+        dtx_log(l->ctx, DTX_LOG_WARN, "%s", l->ctx->error.text);
+        dtx_error_clear(l->ctx);
+    }
     return dtx_metrics_open(l->ctx, l->s->run_dir, l->point.step, &l->metrics);
 }
 
