@@ -14,6 +14,8 @@ enum { SURVEY_STEPS = 15, SECOND_STEPS = 100, SECOND_SHARE = 10, SECOND_LEAST = 
 
 /* The sum of absolute differences is reached through ever sharper Huber losses. */
 static const double sharper[] = {1e-3, 1e-4, 1e-5, 1e-6, 1e-7, 1e-8}, agreement = 1e-4;
+/* Ends that resampled points may prefer: their objective is at most so many times the lowest. */
+static const double within_reach = 2;
 enum { SHARPER = sizeof sharper / sizeof *sharper };
 
 static_assert((int)DTX_LAW_PARAMETERS <= (int)DTX_BFGS_VARIABLES, "the parameters of the largest law fit");
@@ -245,6 +247,8 @@ enum dtx_status dtx_law_fit(struct dtx_ctx *ctx, const struct dtx_law *law, cons
         best[n - 1].value = finish(&t, best[n - 1].p);
         keep_best(ends, &fit.n_optima, &best[n - 1]);
     }
+    while (fit.n_optima > 1 && ends[fit.n_optima - 1].value > within_reach * ends[0].value)
+        fit.n_optima--;
     for (int i = 0; i < fit.n_optima; i++)
         memcpy(fit.optima[i], ends[i].p, sizeof ends[i].p);
     memcpy(fit.p, ends[0].p, sizeof fit.p);
