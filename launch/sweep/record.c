@@ -101,12 +101,10 @@ static enum dtx_sweep_verdict judge(const struct dtx_sweep_trial *t, const char 
         snprintf(why, 256, "diverged: no finite loss and gradient at step %lld", (long long)e->step);
         return DTX_SWEEP_DIVERGED;
     }
-    if (strcmp(state, t->until ? "paused" : "done") != 0 || atoll(step) != last) &&
-        !DTX_MUTANT(sweep_done_unverified))
-        {
-            snprintf(why, 256, "its run is '%s' at step %s of %lld", state, step, (long long)last);
-            return DTX_SWEEP_NOT_YET;
-        }
+    if (strcmp(state, t->until ? "paused" : "done") != 0 || atoll(step) != last) {
+        snprintf(why, 256, "its run is '%s' at step %s of %lld", state, step, (long long)last);
+        return DTX_SWEEP_NOT_YET;
+    }
     if (!same_config) {
         snprintf(why, 256, "its run's config.yaml is not the planned configuration: is a DTX_ variable set?");
         return DTX_SWEEP_NOT_YET;
