@@ -104,9 +104,10 @@ static void row_case(struct op_env *e, const void *data)
 static void rows_alone(void **state)
 {
     (void)state;
+    int last = strcmp(op_device(), "cpu") == 0 ? dtx_isa_detect() : 0;
     for (int transpose_b = 0; transpose_b < 2; transpose_b++)
         for (enum dtx_dtype act = DTX_F64; act <= DTX_BF16; act++)
-            for (int isa = 0; isa <= dtx_isa_detect(); isa++)
+            for (int isa = 0; isa <= last; isa++)
                 op_run_once(act, 1, isa, row_case, &(bool){transpose_b});
 }
 
