@@ -268,10 +268,16 @@ void op_refused(struct op_env *env, enum dtx_status status, ...)
     dtx_error_clear(&env->ctx);
 }
 
+const char *op_device(void)
+{
+    const char *name = getenv("DTX_TEST_DEVICE");
+    return name ? name : "cpu";
+}
+
 static void run_one(struct op_env *env, int threads, int isa, op_function *function, const void *data)
 {
     dtx_ctx_init(&env->ctx);
-    op_ok(env, dtx_backend_open(&env->ctx, "cpu", threads, isa, &env->backend));
+    op_ok(env, dtx_backend_open(&env->ctx, op_device(), threads, isa, &env->backend));
     op_ok(env, env->backend->queues->create(env->backend, &env->queue));
     function(env, data);
     op_ok(env, env->backend->queues->wait(env->queue));
@@ -308,9 +314,25 @@ static void free_stored(struct op_env *env)
     }
 }
 
+/* The CUDA kernels in the emulator: the same case and the same bits in every order of threads. */
+static void run_orders(struct op_env *env, op_function *function, const void *data)
+{
+    static const char *const orders[] = {"fifo", "lifo", "random"};
+    for (size_t i = 0; i < sizeof orders / sizeof *orders; i++) {
+        setenv("DTX_EMU_ORDER", orders[i], 1);
+        run_one(env, 1, DTX_ISA_PLAIN, function, data);
+        env->fresh = false;
+    }
+}
+
 void op_run(enum dtx_dtype act, op_function *function, const void *data)
 {
     struct op_env env = make_env(act);
+    if (strcmp(op_device(), "emu") == 0) {
+        run_orders(&env, function, data);
+        free_stored(&env);
+        return;
+    }
     for (int isa = DTX_ISA_PLAIN; isa <= dtx_isa_detect(); isa++)
         for (int threads = 1; threads <= 3; threads++) {
             run_one(&env, threads, isa, function, data);
