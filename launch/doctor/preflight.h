@@ -68,6 +68,7 @@ struct dtx_preflight {
     int *node_of;                /* [size] */
     struct dtx_comm *node_ranks; /* of this node */
     int rounds;                  /* of links */
+    double reduce, reduce_one;   /* all-reduce over all ranks: bytes/s; seconds for one number. NaN: one node */
     bool steps_compared;
     char steps_left_out[128]; /* why not */
     const struct dtx_selfcheck_model *model;

@@ -33,7 +33,7 @@ says '^pre-flight: passed: 3 nodes, 4 ranks' '^three steps: as they should be' '
 [ "$(value r.json nodes 2 ranks 1 rank)" = 3 ] || complain "JSON: rank 3 is $(value r.json nodes 2 ranks 1 rank)"
 for key in "nodes 0 ranks 0 gemm_f32_flops_per_second" "nodes 1 ranks 0 triad_bytes_per_second" "nodes 0 disk_read_bytes_per_second" \
     "nodes 1 disk_write_bytes_per_second" "nodes 0 link_bytes_per_second c" "nodes 1 link_bytes_per_second a" \
-    "nodes 2 all_reduce_bytes_per_second"; do
+    "nodes 2 all_reduce_bytes_per_second" all_reduce_bytes_per_second; do
     # shellcheck disable=SC2086
     got=$(value r.json $key)
     awk -v x="$got" 'BEGIN { exit !(x + 0 > 1e5) }' || complain "JSON: $key is $got"
