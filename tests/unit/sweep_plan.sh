@@ -93,6 +93,18 @@ awk '{ step = $6 / $3; d = $6 - $5; if (d < 0) d = -d; ratio = $3 * 128 / $4; w 
     n++ } END { exit bad || n != 24 }' rows >log || complain "isoflop: $(cat log; cat rows)"
 [ "$(awk '$5 > 5e15 { print $1 }' rows | sort -u | wc -l)" = 3 ] || complain "isoflop sizes: $(cat rows)"
 
+# The shipped ones: the paper's counts (REFERENCE of the presets), 3.28e21 FLOPs; a quarter of an hour at 30 GFLOP/s a core.
+plan figure3 --data.train nowhere
+for pair in 1:833608704 3:1413271552 5:2794482176 7:6836744192 9:13123046400; do
+    is figure3 "${pair%:*}" n_total "${pair#*:}"
+    is figure3 "${pair%:*}" steps 40000
+done
+is figure3 5 lr 1.5e-4
+is figure3 10 lr 7.5e-5
+is figure3 10 heads 40
+"$DTX" sweep plan laptop --dry-run --json >out 2>err || complain "laptop: $(cat err)"
+sed -n 's/.*"flops":\([0-9.]*\),.*/\1/p' out | awk '{ exit !($1 > 2e13 && $1 < 2 * 900 * 30e9) }' || complain "laptop: $(cat out)"
+
 # Rules: Step Law and DeepSeek by hand for N = 17616 without embeddings, D = 8192 (64 steps of 128).
 plan spec.yaml --dir law --lr.schedule cosine --sweep.tokens 8192 --sweep.variants diff --sweep.lr_rule step_law \
     --sweep.lr_scales '1, 2'
