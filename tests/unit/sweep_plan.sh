@@ -6,6 +6,7 @@ set -uo pipefail
 . "$DTX_SOURCE/tests/harness/train.sh"
 . "$DTX_SOURCE/tests/harness/sweep.sh"
 make_spec spec.yaml
+make_data "$DTX_SOURCE"/data/a*.c
 plan() { "$DTX" sweep plan "$@" >out 2>err || complain "plan $*: $(cat err)"; }
 refused() { # PATTERN WORD…
     local pattern=$1
@@ -68,6 +69,9 @@ is branch 3 tokens 10240
 own=$((2 * (10240 + 512)))
 grep -q "\"stems\":2" out && grep -q "\"flops\":$((own * (6 * matmul + 3 * 2 * 2 * 32 * 17))).0,\"tokens\":$own.0" out || complain "branches: $(cat out)"
 
+plan spec.yaml --dir twice --sweep.tokens 1e6
+grep -qE 'the longest trial takes 1.00M, so [0-9.]+ times all of them' err || complain "no word of epochs: $(cat err)"
+
 # IsoFLOP: each budget is spent to half a step, sizes are about its centre, the aspect is kept.
 cat >iso.yaml <<'END'
 sweep:
@@ -83,6 +87,7 @@ lr: {schedule: cosine, peak: 1e-3}
 data: {train: nowhere}
 END
 plan iso.yaml
+grep -q 'data.train cannot be looked at here: .*nowhere' err || complain "data elsewhere: $(cat err)"
 [ "$(grep -c '"trial"' iso/plan.jsonl)" = 24 ] || complain "isoflop: $(cat iso/plan.jsonl)"
 sed -nE 's/.*"width":([0-9]+),"layers":([0-9]+),.*"batch":2,"steps":([0-9]+),.*"n_total":([0-9]+),.*"budget":([0-9.]+),"flops":([0-9.]+),.*/\1 \2 \3 \4 \5 \6/p' \
     iso/plan.jsonl >rows
