@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "kernels/base/clock.h"
 #include "kernels/base/mem.h"
 #include "kernels/base/mutant.h"
 #include "parallel/comm_impl.h"
@@ -59,6 +60,7 @@ enum dtx_status dtx_comm_begin(struct dtx_comm *comm, enum dtx_ledger_op op, con
     *out = (struct dtx_comm_call){.op = op, .bytes = tensor ? (int64_t)dtx_tensor_bytes(tensor) : 0};
     out->number = comm->calls++;
     out->time = comm->size > 1 ? dtx_trace_begin(comm->ctx) : 0;
+    out->since = comm->size > 1 ? dtx_clock_now() : 0;
     out->mark = note(comm, op, tensor, root);
     return dtx_watch_compare(comm, out->mark);
 }
@@ -66,7 +68,8 @@ enum dtx_status dtx_comm_begin(struct dtx_comm *comm, enum dtx_ledger_op op, con
 enum dtx_status dtx_comm_end(struct dtx_comm *comm, const struct dtx_comm_call *call, enum dtx_span_kind kind,
                              enum dtx_status status)
 {
-    comm->ctx->waited += dtx_ledger_finish(call->mark, status == DTX_OK);
+    dtx_ledger_finish(call->mark, status == DTX_OK);
+    comm->ctx->waited += comm->size > 1 ? dtx_clock_now() - call->since : 0;
     dtx_trace_end(comm->ctx, call->time, kind, comm->name, dtx_ledger_op_name(call->op), call->number, call->bytes);
     return status;
 }
@@ -160,10 +163,11 @@ enum dtx_status dtx_comm_recv_start(struct dtx_comm *comm, struct dtx_queue *que
 enum dtx_status dtx_comm_wait(struct dtx_request *request)
 {
     struct dtx_comm *comm = request->comm; /* the wait takes the request apart */
-    double time = dtx_trace_begin(comm->ctx);
+    double time = dtx_trace_begin(comm->ctx), since = dtx_clock_now();
     dtx_ledger_wait(request->mark);
     enum dtx_status status = comm->table->wait(request);
-    comm->ctx->waited += dtx_ledger_finish(request->mark, status == DTX_OK);
+    dtx_ledger_finish(request->mark, status == DTX_OK);
+    comm->ctx->waited += dtx_clock_now() - since;
     dtx_trace_end(comm->ctx, time, own_span(comm), comm->name, "wait for message", comm->calls - 1, 0);
     return status;
 }

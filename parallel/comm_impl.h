@@ -34,7 +34,7 @@ void dtx_comm_park(struct dtx_comm_pace *pace);
 struct dtx_comm_call {
     enum dtx_ledger_op op;
     struct dtx_ledger_mark mark;
-    double time;
+    double time, since; /* of the trace; when it began */
     int64_t number, bytes;
 };
 /* By the thread that executes the collective, around it. With comm.check all members say what they are about to do. */

@@ -136,18 +136,17 @@ void dtx_ledger_wait(struct dtx_ledger_mark mark)
     atomic_store_explicit(&e->state, DTX_LEDGER_WAITING, memory_order_release);
 }
 
-double dtx_ledger_finish(struct dtx_ledger_mark mark, bool ok)
+void dtx_ledger_finish(struct dtx_ledger_mark mark, bool ok)
 {
     if (!mark.page)
-        return 0;
+        return;
     double now = dtx_clock_now();
     struct dtx_ledger_entry *e = entry_of(mark);
     atomic_store_explicit(&mark.page->ended, now, memory_order_relaxed);
     if (!e)
-        return 0;
+        return;
     e->end = now;
     atomic_store_explicit(&e->state, ok ? DTX_LEDGER_DONE : DTX_LEDGER_FAILED, memory_order_release);
-    return now - e->start;
 }
 
 bool dtx_ledger_patient(const struct dtx_ledger_page *page, const struct dtx_ledger_entry *entry, double now)

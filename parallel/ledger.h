@@ -101,8 +101,7 @@ struct dtx_ledger_mark {
 struct dtx_ledger_mark dtx_ledger_begin(struct dtx_ledger_page *page, enum dtx_ledger_op op, enum dtx_dtype dtype,
                                         int64_t count, int peer, const char *file, int line);
 void dtx_ledger_wait(struct dtx_ledger_mark mark);
-/* The seconds since its start; 0 where it is recorded nowhere (any more). */
-double dtx_ledger_finish(struct dtx_ledger_mark mark, bool ok);
+void dtx_ledger_finish(struct dtx_ledger_mark mark, bool ok);
 
 /* Whether a page's entry that waits at time `now` may well do so: where others may be at a disk for long. */
 bool dtx_ledger_patient(const struct dtx_ledger_page *page, const struct dtx_ledger_entry *entry, double now);

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "kernels/base/mem.h"
+#include "kernels/base/mutant.h"
 #include "parallel/watch_view.h"
 #include "trainer/selfcheck.h"
 
@@ -192,7 +193,7 @@ static void blame(struct search *s, int wrong)
                 here += s->all[k].here;
                 known += s->all[k].known;
             }
-        if (here > 0 && here < size)
+        if (here > 0 && here < size && !DTX_MUTANT(selfcheck_whole_group_blamed))
             s->suspect[r] = s->suspect[r] || s->all[r].here;
         else if (known == 0 && s->all[r].wrong && wrong < s->world->size)
             s->suspect[r] = true;
@@ -262,7 +263,7 @@ static int count_bits(int bits)
 static enum dtx_status find_axes(struct search *s, int mesh)
 {
     int found = 0, wrong;
-    for (int n = 1; n <= count_bits(mesh) && !found; n++)
+    for (int n = DTX_MUTANT(selfcheck_axes_not_searched) ? count_bits(mesh) : 1; n <= count_bits(mesh) && !found; n++)
         for (int axes = 1; axes <= mesh && found < TRIED; axes++) {
             if ((axes & mesh) != axes || count_bits(axes) != n)
                 continue;

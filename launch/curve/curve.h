@@ -2,8 +2,7 @@
 #ifndef DTX_LAUNCH_CURVE_CURVE_H
 #define DTX_LAUNCH_CURVE_CURVE_H
 
-#include <stdio.h>
-
+#include "launch/curve/gnuplot.h"
 #include "trainer/metrics.h"
 
 enum { DTX_SPARK_COLUMNS = 60, DTX_SPARK_BYTES = 3 * DTX_SPARK_COLUMNS + 1 };
@@ -11,14 +10,6 @@ enum { DTX_SPARK_COLUMNS = 60, DTX_SPARK_BYTES = 3 * DTX_SPARK_COLUMNS + 1 };
 /* Means of the finite values of at most 60 equal pieces as blocks of eight heights, UTF-8; pieces without a finite
  * value are blanks. */
 void dtx_sparkline(const double *values, int64_t n, char out[DTX_SPARK_BYTES]);
-
-enum dtx_plot_format { DTX_PLOT_SVG, DTX_PLOT_PNG };
-
-/* Any picture: gnuplot runs the script (rewound here; its terminal is set, its output is not) and what it draws becomes
- * the file at once (temporary name, then rename). No shell is involved. */
-enum dtx_status dtx_gnuplot_write(struct dtx_ctx *ctx, FILE *script, const char *path);
-/* A text in single quotes: a quote is doubled, nothing else has a meaning. */
-void dtx_gnuplot_put_quoted(FILE *script, const char *text);
 
 struct dtx_plot {
     const char *title;

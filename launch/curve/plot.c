@@ -1,21 +1,13 @@
-/* The script for gnuplot and its run: no shell, so no name is ever parsed but as a quoted text. */
+/* The script for gnuplot. */
 #include <errno.h>
-#include <fcntl.h>
 #include <math.h>
-#include <spawn.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include "kernels/base/mem.h"
 #include "launch/curve/curve.h"
 
-enum { PLOT_POINTS = 1200, PATH_BYTES = 4096 };
-
-extern char **environ;
+enum { PLOT_POINTS = 1200 };
 
 static bool any_finite(const double *values, int64_t n)
 {
@@ -89,31 +81,15 @@ static enum dtx_status put_data(struct dtx_ctx *ctx, FILE *script, const struct 
     return DTX_OK;
 }
 
-void dtx_gnuplot_put_quoted(FILE *script, const char *text)
-{
-    fputc('\'', script);
-    for (; *text; text++) {
-        if (*text == '\'')
-            fputc('\'', script);
-        fputc((unsigned char)*text < ' ' ? '?' : *text, script);
-    }
-    fputc('\'', script);
-}
-
 static enum dtx_status put_script(struct dtx_ctx *ctx, FILE *script, const struct dtx_plot *plot,
                                   enum dtx_plot_format format)
 {
     const struct dtx_losses *l = plot->losses;
-    fputs(format == DTX_PLOT_SVG ? "set terminal svg size 880,520 dynamic font 'Helvetica,14' background '#ffffff'\n"
-                                 : "set terminal pngcairo size 1320,780 font 'Sans,13' fontscale 1.1 linewidth 1.5\n",
+    dtx_gnuplot_begin(script, format, 880, 520);
+    fputs("set xlabel 'step'\nset ylabel 'loss (nats per token)'\nset format x '%.0f'\nset xrange [0:*]\n"
+          "set offsets 0, 0, graph 0.04, graph 0.04\nset title noenhanced\nset title ",
           script);
-    fputs(
-        "set encoding utf8\nset border 3 linecolor '#555555'\nset tics nomirror textcolor '#333333'\n"
-        "set grid linecolor '#dddddd' linetype 1 linewidth 0.7\nset key top right Left reverse samplen 2 spacing 1.25\n"
-        "set xlabel 'step'\nset ylabel 'loss (nats per token)'\nset format x '%.0f'\nset xrange [0:*]\n"
-        "set offsets 0, 0, graph 0.04, graph 0.04\nset title noenhanced\nset title ",
-        script);
-    dtx_gnuplot_put_quoted(script, plot->title);
+    dtx_gnuplot_quote(script, plot->title);
     fputc('\n', script);
     DTX_TRY(ctx, put_data(ctx, script, l));
     fputs("plot $train with lines linewidth 0.8 linecolor '#a6c8e8' title 'training loss', "
@@ -128,77 +104,6 @@ static enum dtx_status put_script(struct dtx_ctx *ctx, FILE *script, const struc
                 plot->unigram, plot->unigram);
     fputc('\n', script);
     return DTX_OK;
-}
-
-static enum dtx_status spawn_gnuplot(struct dtx_ctx *ctx, int script, int picture, int messages, int *exit_status)
-{
-    char name[] = "gnuplot", defaults[] = "-d", from_stdin[] = "-"; /* spawn takes no const */
-    char *argv[] = {name, defaults, from_stdin, NULL};
-    posix_spawn_file_actions_t actions;
-    pid_t child;
-    if (posix_spawn_file_actions_init(&actions) != 0)
-        return dtx_fail(ctx, DTX_E_MEMORY, "out of memory starting gnuplot");
-    posix_spawn_file_actions_adddup2(&actions, script, 0);
-    posix_spawn_file_actions_adddup2(&actions, picture, 1);
-    posix_spawn_file_actions_adddup2(&actions, messages, 2);
-    int cause = posix_spawnp(&child, name, &actions, NULL, argv, environ);
-    posix_spawn_file_actions_destroy(&actions);
-    if (cause == ENOENT)
-        return dtx_fail(ctx, DTX_E_UNSUPPORTED,
-                        "gnuplot is not installed, and pictures need it: install the package gnuplot-nox, or do "
-                        "without --svg and --png");
-    if (cause != 0)
-        return dtx_fail(ctx, DTX_E_LIBRARY, "gnuplot cannot be started: %s", strerror(cause));
-    while (waitpid(child, exit_status, 0) < 0)
-        if (errno != EINTR)
-            return dtx_fail(ctx, DTX_E_INTERNAL, "lost gnuplot: %s", strerror(errno));
-    return DTX_OK;
-}
-
-/* Runs the script; the picture goes to `picture`. */
-static enum dtx_status run_gnuplot(struct dtx_ctx *ctx, FILE *script, int picture, const char *path)
-{
-    int exit_status = 0;
-    struct stat st;
-    FILE *messages = tmpfile();
-    if (!messages)
-        return dtx_fail(ctx, DTX_E_IO, "cannot make a temporary file: %s", strerror(errno));
-    enum dtx_status status = spawn_gnuplot(ctx, fileno(script), picture, fileno(messages), &exit_status);
-    if (status == DTX_OK && (exit_status != 0 || fstat(picture, &st) != 0 || st.st_size == 0)) {
-        char text[600];
-        rewind(messages);
-        size_t n = fread(text, 1, sizeof text - 1, messages);
-        text[n] = '\0';
-        status =
-            dtx_fail(ctx, DTX_E_LIBRARY, "gnuplot failed to make %s (wait status %d): %s", path, exit_status, text);
-    }
-    fclose(messages);
-    return status;
-}
-
-static enum dtx_status write_picture(struct dtx_ctx *ctx, FILE *script, const char *path)
-{
-    char temporary[PATH_BYTES];
-    if (snprintf(temporary, sizeof temporary, "%s.tmp", path) >= PATH_BYTES)
-        return dtx_fail(ctx, DTX_E_CONFIG, "%.200s…: the name is too long", path);
-    int fd = open(temporary, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-    if (fd < 0)
-        return dtx_fail(ctx, DTX_E_IO, "%s: cannot create the file: %s", temporary, strerror(errno));
-    enum dtx_status status = run_gnuplot(ctx, script, fd, path);
-    if (close(fd) != 0 && status == DTX_OK)
-        status = dtx_fail(ctx, DTX_E_IO, "%s: cannot write: %s", temporary, strerror(errno));
-    if (status == DTX_OK && rename(temporary, path) != 0)
-        status = dtx_fail(ctx, DTX_E_IO, "%s: cannot rename to %s: %s", temporary, path, strerror(errno));
-    if (status != DTX_OK)
-        unlink(temporary);
-    return status;
-}
-
-enum dtx_status dtx_gnuplot_write(struct dtx_ctx *ctx, FILE *script, const char *path)
-{
-    if (fflush(script) != 0 || lseek(fileno(script), 0, SEEK_SET) != 0)
-        return dtx_fail(ctx, DTX_E_IO, "cannot write a temporary file: %s", strerror(errno));
-    return write_picture(ctx, script, path);
 }
 
 enum dtx_status dtx_plot_write(struct dtx_ctx *ctx, const struct dtx_plot *plot, enum dtx_plot_format format,

@@ -9,6 +9,7 @@
 #include "kernels/peak.h"
 #include "launch/doctor/find.h"
 #include "launch/doctor/measure.h"
+#include "launch/doctor/preflight.h"
 
 static const struct dtx_opt_row options[] = {
     {"json", DTX_OPT_BOOL, "false", NULL, DTX_OPT_FREE, "print JSON instead of a table"},
@@ -20,7 +21,7 @@ static const struct dtx_opt_row options[] = {
     {"cpu.isa", DTX_OPT_CHOICE, "auto", "auto|plain|avx2|avx512|avx512_bf16", DTX_OPT_FREE, "instruction set"},
     {NULL, 0, NULL, NULL, 0, NULL}};
 
-enum measure { GEMM_F32, GEMM_BF16, TRIAD, DISK, DISK_SYNC, REDUCE, REDUCE_LATENCY, MEASURES };
+enum measure { GEMM_F32, GEMM_BF16, TRIAD, DISK, DISK_READ, DISK_SYNC, REDUCE, REDUCE_LATENCY, MEASURES };
 
 static const struct {
     const char *key, *label, *unit;
@@ -29,6 +30,7 @@ static const struct {
                         {"gemm_bf16_flops_per_second", "GEMM bf16", "FLOP/s", false},
                         {"triad_bytes_per_second", "memory (triad)", "B/s", false},
                         {"disk_bytes_per_second", "disk write + fsync", "B/s", false},
+                        {"disk_read_bytes_per_second", "disk read", "B/s", false},
                         {"disk_sync_seconds", "  4 KiB + fsync", "s", true},
                         {"all_reduce_bytes_per_second", "all-reduce 16 MiB", "B/s", false},
                         {"all_reduce_latency_seconds", "  of one number", "s", true}};
@@ -62,7 +64,11 @@ static void measure_all(struct dtx_comm *world, struct dtx_backend *backend, con
     note_failure(ctx, result, dtx_peak_measure(ctx, backend, DTX_F32, seconds, &v[GEMM_F32]));
     note_failure(ctx, result, dtx_peak_measure(ctx, backend, DTX_BF16, seconds, &v[GEMM_BF16]));
     note_failure(ctx, result, dtx_measure_triad(ctx, backend->threads, host->memory_allowed_bytes, seconds, &v[TRIAD]));
-    note_failure(ctx, result, dtx_measure_disk(ctx, dtx_opt_text(opt, "folder"), seconds, &v[DISK], &v[DISK_SYNC]));
+    struct dtx_disk_speed disk = {NAN, NAN, NAN};
+    note_failure(ctx, result, dtx_measure_disk(ctx, dtx_opt_text(opt, "folder"), seconds, &disk));
+    v[DISK] = disk.write_bytes;
+    v[DISK_READ] = disk.read_bytes;
+    v[DISK_SYNC] = disk.sync;
     if (world->size > 1)
         note_failure(ctx, result, dtx_measure_all_reduce(world, backend, seconds, &v[REDUCE], &v[REDUCE_LATENCY]));
 }
@@ -202,9 +208,16 @@ static enum dtx_status run(struct dtx_ctx *ctx, int argc, char **argv)
     static const struct dtx_opt_row *const tables[] = {options};
     struct dtx_opt *opt = NULL;
     struct dtx_comm *world = NULL;
+    for (int i = 0; i < argc; i++)
+        if (strcmp(argv[i], "--ranks") == 0)
+            return dtx_preflight(ctx, argc, argv);
     DTX_TRY(ctx, dtx_opt_create(ctx, tables, 1, &opt));
     if (argc > 0 && (strcmp(argv[0], "--help") == 0 || strcmp(argv[0], "-h") == 0)) {
-        printf("usage: [mpirun …] dtx doctor [options]\n\n");
+        printf(
+            "usage: [mpirun …] dtx doctor [options]\n"
+            "       mpirun -n RANKS dtx doctor --ranks [CONFIG.yaml] [--KEY VALUE …]   (dtx doctor --ranks --help)\n\n"
+            "What this machine has, and how fast it is. With --ranks: are the nodes of an allocation fit for a "
+            "run?\n\n");
         dtx_opt_help(opt, stdout);
         dtx_opt_free(opt);
         return DTX_OK;

@@ -98,9 +98,33 @@ static enum dtx_status sync_file(struct dtx_ctx *ctx, int fd, const char *path)
     return DTX_OK;
 }
 
+/* The blocks of an open file, which follow `from`, are what was written. */
+static enum dtx_status read_back(struct dtx_ctx *ctx, int fd, const char *path, const char *block, int64_t from,
+                                 int64_t bytes, double seconds, double *bytes_per_second)
+{
+    void *memory;
+    int64_t done = 0;
+    DTX_TRY(ctx, dtx_mem_alloc(ctx, BLOCK_BYTES, 1, &memory));
+    posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
+    enum dtx_status status = DTX_OK;
+    double start = dtx_clock_now();
+    while (status == DTX_OK && done < bytes && (done == 0 || dtx_clock_now() - start < seconds)) {
+        ssize_t n = pread(fd, memory, BLOCK_BYTES, from + done);
+        if (n < 0)
+            status = dtx_fail(ctx, DTX_E_IO, "%s: cannot read: %s", path, strerror(errno));
+        else if (n != BLOCK_BYTES || memcmp(memory, block, BLOCK_BYTES) != 0)
+            status = dtx_fail(ctx, DTX_E_IO, "%s: what is read at byte %lld is not what was written", path,
+                              (long long)(from + done));
+        done += BLOCK_BYTES;
+    }
+    *bytes_per_second = (double)done / (dtx_clock_now() - start);
+    dtx_mem_free(memory);
+    return status;
+}
+
 /* On an open empty file. */
 static enum dtx_status disk_passes(struct dtx_ctx *ctx, int fd, const char *path, const char *block, double seconds,
-                                   double *bytes_per_second, double *sync_seconds)
+                                   struct dtx_disk_speed *out)
 {
     double times[SYNCS], start = dtx_clock_now();
     int syncs = 0;
@@ -118,18 +142,17 @@ static enum dtx_status disk_passes(struct dtx_ctx *ctx, int fd, const char *path
         DTX_TRY(ctx, sync_file(ctx, fd, path));
         written += (int64_t)BLOCKS_PER_SYNC * BLOCK_BYTES;
     }
-    *bytes_per_second = (double)written / (dtx_clock_now() - start);
-    *sync_seconds = median(times, syncs);
-    return DTX_OK;
+    out->write_bytes = (double)written / (dtx_clock_now() - start);
+    out->sync = median(times, syncs);
+    return read_back(ctx, fd, path, block, 4096 * (int64_t)syncs, written, seconds / 2, &out->read_bytes);
 }
 
-enum dtx_status dtx_measure_disk(struct dtx_ctx *ctx, const char *folder, double seconds, double *bytes_per_second,
-                                 double *sync_seconds)
+enum dtx_status dtx_measure_disk(struct dtx_ctx *ctx, const char *folder, double seconds, struct dtx_disk_speed *out)
 {
     char path[4096];
     if (snprintf(path, sizeof path, "%s/.dtx-doctor-%s-%d", folder, ctx->host, (int)getpid()) >= (int)sizeof path)
         return dtx_fail(ctx, DTX_E_CONFIG, "%s: this path is too long", folder);
-    int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    int fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     if (fd < 0)
         return dtx_fail(ctx, DTX_E_IO, "%s: cannot make a file: %s", path, strerror(errno));
     void *block = NULL;
@@ -138,7 +161,7 @@ enum dtx_status dtx_measure_disk(struct dtx_ctx *ctx, const char *folder, double
     for (int64_t i = 0; i < BLOCK_BYTES; i++)
         ((unsigned char *)block)[i] =
             (unsigned char)(i * 2654435761u >> 13); /* nothing that a file system compresses */
-    DTX_TRY_GOTO(ctx, status, disk_passes(ctx, fd, path, block, seconds, bytes_per_second, sync_seconds), done);
+    DTX_TRY_GOTO(ctx, status, disk_passes(ctx, fd, path, block, seconds, out), done);
 done:
     dtx_mem_free(block);
     close(fd);

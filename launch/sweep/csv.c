@@ -6,7 +6,6 @@
 #include <strings.h>
 
 #include "kernels/base/mem.h"
-#include "kernels/base/mutant.h"
 
 static const int64_t bytes_limit = (int64_t)1 << 32;
 

@@ -17,7 +17,7 @@ struct table {
     const struct dtx_set *set;
     int64_t n_curves;
     int64_t *order, *first; /* [points] by curve, then C; [curves + 1] */
-    double *ln_n;           /* [curves] */
+    double *ln_n, *ln_rate; /* [curves]: ln N, ln of the FLOPs of a token */
     double *ln_loss;        /* [curves][STEPS], NaN outside of the curve */
     double ln_c[STEPS];
 };
@@ -53,6 +53,7 @@ static void find_curves(struct table *t, bool by_run)
     for (int64_t k = 0; k < t->set->n; k++)
         if (k == 0 || compare_curves(&s, t->order[k - 1], t->order[k]) != 0) {
             t->ln_n[t->n_curves] = t->set->ln_n[t->order[k]];
+            t->ln_rate[t->n_curves] = t->set->ln_c[t->order[k]] - t->set->ln_d[t->order[k]];
             t->first[t->n_curves++] = k;
         }
     t->first[t->n_curves] = t->set->n;
@@ -108,22 +109,58 @@ static void interpolate(struct table *t, int64_t curve, double smooth)
     }
 }
 
-/* The best curve at a step among those with a positive count; -1: none. *edge: it is the smallest or largest size. */
-static int64_t best_at(const struct table *t, int step, const int *count, bool *edge)
+/* The best curve at a step among those with a positive count, and of the next smaller and larger sizes the best each;
+ * -1: none. */
+struct best {
+    int64_t at, smaller, larger;
+};
+
+/* Is curve c, lower or nearer in size, better than `old` (-1: none)? side: −1 smaller sizes are looked at, 1 larger. */
+static bool replaces(const struct table *t, int step, int64_t c, int64_t old, int side)
 {
-    int64_t best = -1;
-    double low = INFINITY, high = -INFINITY;
-    for (int64_t c = 0; c < t->n_curves; c++) {
-        double y = t->ln_loss[c * STEPS + step];
-        if (isnan(y) || count[c] == 0)
+    double nearer = old < 0 ? 1 : side * (t->ln_n[old] - t->ln_n[c]);
+    return nearer > same_size ||
+           (nearer >= -same_size && t->ln_loss[c * STEPS + step] < t->ln_loss[old * STEPS + step]);
+}
+
+static struct best best_at(const struct table *t, int step, const int *count)
+{
+    struct best b = {-1, -1, -1};
+    for (int64_t c = 0; c < t->n_curves; c++)
+        if (count[c] > 0 && !isnan(t->ln_loss[c * STEPS + step]) &&
+            (b.at < 0 || t->ln_loss[c * STEPS + step] < t->ln_loss[b.at * STEPS + step]))
+            b.at = c;
+    for (int64_t c = 0; c < t->n_curves && b.at >= 0; c++) {
+        if (count[c] == 0 || isnan(t->ln_loss[c * STEPS + step]))
             continue;
-        low = fmin(low, t->ln_n[c]);
-        high = fmax(high, t->ln_n[c]);
-        if (best < 0 || y < t->ln_loss[best * STEPS + step])
-            best = c;
+        double apart = t->ln_n[c] - t->ln_n[b.at];
+        if (apart < -same_size && replaces(t, step, c, b.smaller, -1))
+            b.smaller = c;
+        if (apart > same_size && replaces(t, step, c, b.larger, 1))
+            b.larger = c;
     }
-    *edge = best >= 0 && (t->ln_n[best] <= low || t->ln_n[best] >= high) && !DTX_MUTANT(envelope_edges_taken);
-    return best;
+    return b;
+}
+
+/* The lowest point of the parabola through the best size and its neighbours: the sizes alone would make a staircase,
+ * whose line is too flat. Returns ln D. */
+static double interpolate_sizes(const struct table *t, int step, const struct best *b, struct dtx_envelope *e)
+{
+    const int64_t curves[] = {b->smaller, b->at, b->larger};
+    double x[3], y[3], rate[3];
+    struct dtx_parabola p;
+    struct dtx_line rates;
+    for (int i = 0; i < 3; i++) {
+        x[i] = t->ln_n[curves[i]];
+        y[i] = t->ln_loss[curves[i] * STEPS + step];
+        rate[i] = t->ln_rate[curves[i]];
+    }
+    if (dtx_parabola_fit(3, x, y, NULL, &p) && p.curvature > 0 && !DTX_MUTANT(envelope_staircase)) {
+        e->ln_n[step] = p.vertex;
+        e->ln_loss[step] = p.least;
+    }
+    dtx_line_fit(3, x, rate, NULL, &rates);
+    return e->ln_c[step] - (rates.intercept + rates.slope * e->ln_n[step]);
 }
 
 static void follow(const struct table *t, const int *count, struct dtx_envelope *e)
@@ -132,18 +169,18 @@ static void follow(const struct table *t, const int *count, struct dtx_envelope 
     int n = 0;
     e->n_edge = 0;
     for (int s = 0; s < STEPS; s++) {
-        bool edge;
-        int64_t best = best_at(t, s, count, &edge);
+        struct best b = best_at(t, s, count);
         e->ln_c[s] = t->ln_c[s];
-        e->ln_n[s] = best < 0 ? NAN : t->ln_n[best];
-        e->ln_loss[s] = best < 0 ? NAN : t->ln_loss[best * STEPS + s];
-        e->used[s] = best >= 0 && !edge;
-        e->n_edge += edge;
+        e->ln_n[s] = b.at < 0 ? NAN : t->ln_n[b.at];
+        e->ln_loss[s] = b.at < 0 ? NAN : t->ln_loss[b.at * STEPS + s];
+        e->best[s] = b.at;
+        e->used[s] = b.smaller >= 0 && b.larger >= 0;
+        e->n_edge += b.at >= 0 && !e->used[s];
         if (!e->used[s])
             continue;
+        tokens[n] = interpolate_sizes(t, s, &b, e);
         x[n] = e->ln_c[s];
         size[n] = e->ln_n[s];
-        tokens[n] = e->ln_c[s] - log(6) - e->ln_n[s];
         loss[n++] = e->ln_loss[s];
     }
     e->n_used = n;
@@ -153,13 +190,13 @@ static void follow(const struct table *t, const int *count, struct dtx_envelope 
 }
 
 /* How many sizes are best somewhere. */
-static int64_t count_sizes(const struct dtx_envelope *e)
+static int64_t count_sizes(const struct table *t, const struct dtx_envelope *e)
 {
     int64_t found = 0;
     for (int s = 0; s < STEPS; s++) {
         bool seen = !e->used[s];
         for (int k = 0; k < s && !seen; k++)
-            seen = e->used[k] && e->ln_n[k] == e->ln_n[s];
+            seen = e->used[k] && fabs(t->ln_n[e->best[k]] - t->ln_n[e->best[s]]) <= same_size;
         found += !seen;
     }
     return found;
@@ -197,10 +234,11 @@ static enum dtx_status make_table(struct dtx_ctx *ctx, const struct dtx_set *set
                                   struct table *t, void **owner)
 {
     void *memory;
-    DTX_TRY(ctx, dtx_mem_alloc(ctx, 3 * set->n + 1, sizeof(int64_t), owner));
+    DTX_TRY(ctx, dtx_mem_alloc(ctx, 4 * set->n + 1, sizeof(int64_t), owner));
     t->order = *owner;
     t->first = t->order + set->n;
     t->ln_n = (double *)(t->first + set->n + 1);
+    t->ln_rate = t->ln_n + set->n;
     find_curves(t, by_run);
     DTX_TRY(ctx, dtx_mem_alloc(ctx, t->n_curves * STEPS, sizeof(double), &memory));
     t->ln_loss = memory;
@@ -222,7 +260,7 @@ static enum dtx_status make(struct dtx_ctx *ctx, const struct table *t, int64_t 
     follow(t, once, e);
     dtx_mem_free(memory);
     e->n_curves = t->n_curves;
-    e->n_sizes = count_sizes(e);
+    e->n_sizes = count_sizes(t, e);
     if (e->n_sizes < 2) {
         snprintf(e->dropped, sizeof e->dropped,
                  "%lld sizes between the smallest and the largest are the best of %lld curves anywhere; two are needed",

@@ -5,7 +5,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-static const char results_file[] = "results.csv", curves_file[] = "curves.csv";
+static const char results_file[] = "results.csv";
 
 const struct dtx_opt_row dtx_fit_option_rows[] = {
     {"column.n", DTX_OPT_TEXT, "", NULL, DTX_OPT_FREE, "column of the weights N (empty: n, n_total, params, …)"},
@@ -28,7 +28,8 @@ const struct dtx_opt_row dtx_fit_option_rows[] = {
     {"drop_highest", DTX_OPT_INT, "0", "0..", DTX_OPT_FREE, "drop so many of each variant's highest losses"},
     {"baseline", DTX_OPT_TEXT, "", NULL, DTX_OPT_FREE,
      "variant that others are compared with (empty: softmax, or the first)"},
-    {"curves", DTX_OPT_TEXT, "", NULL, DTX_OPT_FREE, "table of loss curves (run, N, D, loss) for approach 1"},
+    {"curves", DTX_OPT_TEXT, "", NULL, DTX_OPT_FREE,
+     "table of loss curves (run, N, D, loss) for approach 1 (a sweep has its own)"},
     {"smooth", DTX_OPT_REAL, "0.05", "0..2", DTX_OPT_FREE, "curves: mean over losses whose ln C is so near"},
     {"delta", DTX_OPT_REAL, "1e-3", "0..", DTX_OPT_FREE, "of the Huber loss; 0: sum of absolute differences"},
     {"isoflop.tolerance", DTX_OPT_REAL, "0.05", "0..10", DTX_OPT_FREE,
@@ -47,19 +48,14 @@ const struct dtx_opt_row dtx_fit_option_rows[] = {
 static enum dtx_status place_files(struct dtx_ctx *ctx, const char *word, struct dtx_fit_command *c)
 {
     struct stat st;
-    c->folder = stat(word, &st) == 0 && S_ISDIR(st.st_mode);
-    int n = c->folder ? snprintf(c->table, sizeof c->table, "%s/%s", word, results_file)
-                      : snprintf(c->table, sizeof c->table, "%s", word);
-    int m = c->folder && !dtx_opt_is_set(c->opt, "curves")
-                ? snprintf(c->curves, sizeof c->curves, "%s/%s", word, curves_file)
-                : snprintf(c->curves, sizeof c->curves, "%s", dtx_opt_text(c->opt, "curves"));
-    if (n >= (int)sizeof c->table || m >= (int)sizeof c->curves)
+    bool folder = stat(word, &st) == 0 && S_ISDIR(st.st_mode);
+    snprintf(c->folder, sizeof c->folder, "%s", folder ? word : "");
+    int n = snprintf(c->table, sizeof c->table, "%s%s%s", word, folder ? "/" : "", folder ? results_file : "");
+    if (n >= (int)sizeof c->table)
         return dtx_fail(ctx, DTX_E_CONFIG, "%.200s…: the name is too long", word);
-    if (c->folder && stat(c->table, &st) != 0)
+    if (folder && stat(c->table, &st) != 0)
         return dtx_fail(ctx, DTX_E_CONFIG, "%s: no %s in this folder: is it a sweep that has been run?", word,
                         results_file);
-    if (!dtx_opt_is_set(c->opt, "curves") && c->curves[0] && stat(c->curves, &st) != 0)
-        c->curves[0] = '\0';
     return DTX_OK;
 }
 
@@ -88,13 +84,14 @@ static void fill_options(struct dtx_fit_command *c)
                                  .isoflop = {dtx_opt_real(opt, "isoflop.tolerance"), dtx_opt_real(opt, "isoflop.span")},
                                  .smooth = dtx_opt_real(opt, "smooth"),
                                  .predict = dtx_opt_text(opt, "predict")};
+    c->options.folder = c->folder;
     c->options.points.path = c->table;
     c->options.points.where = dtx_opt_text(opt, "where");
     c->options.points.lowest = strcmp(dtx_opt_text(opt, "repeats"), "lowest") == 0;
     c->options.points.highest = dtx_opt_int(opt, "drop_highest");
     /* Columns of the table of points that the curves do not have need not be there. */
-    c->options.curves =
-        (struct dtx_points_options){.path = c->curves, .curves = true, .drop_faults = columns.drop_faults};
+    c->options.curves = (struct dtx_points_options){
+        .path = dtx_opt_text(opt, "curves"), .curves = true, .drop_faults = columns.drop_faults};
 }
 
 enum dtx_status dtx_fit_command_read(struct dtx_ctx *ctx, const char *usage, const struct dtx_opt_row *more, int argc,

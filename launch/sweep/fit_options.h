@@ -11,9 +11,9 @@ extern const struct dtx_opt_row dtx_fit_option_rows[];
 struct dtx_fit_command {
     struct dtx_opt *opt; /* owns the texts of `options` */
     struct dtx_fit_options options;
-    char table[4096], curves[4096]; /* the files: in a sweep's folder they have fixed names */
-    bool folder;                    /* TABLE is a sweep's folder */
-    bool done;                      /* --help was printed: nothing is left to do */
+    char table[4096];  /* the file: in a sweep's folder results.csv */
+    char folder[4096]; /* the sweep's; "": TABLE is a file */
+    bool done;         /* --help was printed: nothing is left to do */
 };
 
 /* Words and options of these rows (NULL-ended table, or NULL) beside the fit's. Faults are reported together. */

@@ -10,7 +10,7 @@
 void dtx_fit_print_table(const struct dtx_fit *fit, const struct dtx_figures *figures, FILE *file);
 /* variant,method,quantity,at,unit,value,se,low,high,note; numbers that do not exist are empty. */
 void dtx_fit_print_csv(const struct dtx_figures *figures, FILE *file);
-/* A new reference; NULL without memory. `command`: the words behind "dtx sweep". */
+/* A new reference; NULL without memory. argv: the words behind "dtx sweep fit". */
 json_t *dtx_fit_json(const struct dtx_fit *fit, const struct dtx_figures *figures, int argc, char **argv);
 
 /* What was not made of a variant's points, and why: calls `show` for each, laws first. */

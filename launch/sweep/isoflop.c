@@ -70,14 +70,14 @@ static void choose_points(const struct dtx_set *set, int k, double span, struct 
 }
 
 /* Points of budget k in `x`, `y` [points]; their number. */
-static int64_t take_points(const struct dtx_set *set, const struct dtx_isoflop *iso, int k, const double *loss,
+static int64_t take_points(const struct dtx_set *set, const struct dtx_isoflop *iso, int k, const double *values,
                            double *x, double *y)
 {
     int64_t n = 0;
     for (int64_t i = 0; i < set->n; i++)
         if (iso->budget_of[i] == k && iso->fitted[i]) {
             x[n] = set->ln_n[i];
-            y[n++] = loss[i];
+            y[n++] = values[i];
         }
     return n;
 }
@@ -95,6 +95,11 @@ static void judge(struct dtx_budget *b, bool fits)
                  exp(b->parabola.vertex), edge, exp(b->parabola.vertex < b->low ? b->low : b->high));
 }
 
+double dtx_budget_tokens(const struct dtx_budget *b)
+{
+    return b->tokens.intercept + b->tokens.slope * b->parabola.vertex;
+}
+
 /* Lines through the vertices of budgets that are used. weights: by 1/se². */
 static void fit_lines(const struct dtx_isoflop *iso, bool weights, struct dtx_isoflop_lines *out)
 {
@@ -107,7 +112,7 @@ static void fit_lines(const struct dtx_isoflop *iso, bool weights, struct dtx_is
             continue;
         c[n] = b->ln_c;
         size[n] = b->parabola.vertex;
-        tokens[n] = b->ln_c - log(6) - b->parabola.vertex;
+        tokens[n] = dtx_budget_tokens(b);
         loss[n] = log(b->parabola.least);
         weight[n++] = 1 / (b->se_vertex * b->se_vertex);
     }
@@ -162,6 +167,10 @@ static enum dtx_status make(struct dtx_ctx *ctx, const struct dtx_set *set, cons
         choose_points(set, k, options->span, iso);
     DTX_TRY(ctx, dtx_mem_alloc(ctx, 2 * set->n, sizeof(double), &memory));
     double *room = memory;
+    for (int k = 0; k < iso->n_budgets; k++) {
+        int64_t n = take_points(set, iso, k, set->ln_d, room, room + set->n);
+        dtx_line_fit(n, room, room + set->n, NULL, &iso->budget[k].tokens);
+    }
     fit_budgets(set, set->loss, room, room + set->n, iso);
     dtx_mem_free(memory);
     measure_residuals(set, iso);

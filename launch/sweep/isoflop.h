@@ -18,16 +18,17 @@ struct dtx_isoflop_options {
 };
 
 struct dtx_budget {
-    double ln_c;       /* mean of its points */
-    int64_t n, fitted; /* points; of them the parabola's */
-    double low, high;  /* ln N of the fitted points, lowest and highest */
+    double ln_c;            /* mean of its points */
+    int64_t n, fitted;      /* points; of them the parabola's */
+    double low, high;       /* ln N of the fitted points, lowest and highest */
+    struct dtx_line tokens; /* ln D over ln N of the budget's points: −1 steep where C = 6·N·D */
     struct dtx_parabola parabola;
     double rms;       /* of loss − parabola over the fitted points */
     double se_vertex; /* of ln N by resampling; NaN unknown */
     char dropped[DTX_ISOFLOP_REASON];
 };
 
-/* ln N*, ln D* = ln C − ln 6 − ln N*, ln L* over ln C */
+/* ln N*, ln D*, ln L* over ln C */
 struct dtx_isoflop_lines {
     struct dtx_line size, tokens, loss;
 };
@@ -51,6 +52,8 @@ enum dtx_status dtx_isoflop_make(struct dtx_ctx *ctx, const struct dtx_set *set,
  * the draws, every budget's se_vertex and `weighted`. */
 enum dtx_status dtx_isoflop_resample(struct dtx_ctx *ctx, struct dtx_isoflop *iso, const struct dtx_set *set,
                                      int64_t draws, uint64_t key, int threads);
+/* ln D of a budget's best size. */
+double dtx_budget_tokens(const struct dtx_budget *budget);
 void dtx_isoflop_free(struct dtx_isoflop *iso);
 
 #endif

@@ -87,7 +87,7 @@ static void ask_frontier_at(struct dtx_figures_maker *m, const char *variant, co
     struct dtx_figure_query q = {.law = &dtx_law_surface, .c = c};
     char at[DTX_FIGURE_AT];
     struct dtx_figure *f[3];
-    snprintf(at, sizeof at, "C=%.6g", c);
+    snprintf(at, sizeof at, "C_6nd=%.6g", c);
     q.of = best_size;
     f[0] = dtx_figure_ask(m, variant, method, "N_opt", at, "weights", &q, e, NULL);
     q.of = best_tokens;
@@ -151,7 +151,7 @@ static enum dtx_status parse_prediction(struct dtx_ctx *ctx, char *text, struct 
 static void predict(struct dtx_figures_maker *m, const struct prediction *at)
 {
     static const enum dtx_fit_law laws[] = {DTX_FIT_SURFACE, DTX_FIT_KAPLAN};
-    static const char *const methods[] = {"prediction", "prediction, kaplan"};
+    static const char *const methods[] = {"prediction", "prediction (kaplan)"};
     for (int v = 0; v < m->fit->n_variants; v++)
         for (int k = 0; k < 2; k++) {
             const struct dtx_fit_variant *of = &m->fit->variant[v];
@@ -255,7 +255,7 @@ static void share_surfaces(struct dtx_figures_maker *m, const struct pair *p, co
     struct dtx_frontier f = dtx_frontier_of(p->base->fit.p, p->base_group);
     for (double times = 1; times <= 100 && f.g > 0; times *= 10) {
         double c = most * times, size = dtx_frontier_size(&f, c), tokens = dtx_frontier_tokens(&f, c);
-        snprintf(at, sizeof at, "C=%.6g N_opt=%.4g D_opt=%.4g", c, size, tokens);
+        snprintf(at, sizeof at, "C_6nd=%.6g N_opt=%.4g D_opt=%.4g", c, size, tokens);
         ask_share(m, p, "share of weights", at, weights_share, size, tokens, 0, times > 1);
         ask_share(m, p, "share of tokens", at, tokens_share, size, tokens, 0, times > 1);
         ask_share(m, p, "share of compute", at, compute_share, 0, 0, c, times > 1);
@@ -281,31 +281,33 @@ static void share_lines(struct dtx_figures_maker *m, const struct pair *p, const
     }
 }
 
+/* At the scales of the baseline's points, base_part of base. */
+static void share_laws(struct dtx_figures_maker *m, const struct pair *p, const struct dtx_fit_variant *base,
+                       const struct dtx_fit_part *base_part)
+{
+    if (p->law == &dtx_law_surface)
+        share_surfaces(m, p, &base->set);
+    else
+        share_lines(m, p, base_part, p->law == &dtx_law_size);
+}
+
 static void share_variant(struct dtx_figures_maker *m, const struct dtx_fit_variant *v,
                           const struct dtx_fit_variant *base, int group, int base_group)
 {
-    const struct dtx_fit_part *own[] = {&v->part[DTX_FIT_SURFACE], &m->fit->shared, &v->part[DTX_FIT_SIZE],
-                                        &v->part[DTX_FIT_TOKENS]};
-    const struct dtx_fit_part *other[] = {&base->part[DTX_FIT_SURFACE], &m->fit->shared, &base->part[DTX_FIT_SIZE],
-                                          &base->part[DTX_FIT_TOKENS]};
-    static const char *const methods[] = {"equivalence", "equivalence, shared surface", "equivalence, L(N) at one D",
-                                          "equivalence, L(D) at one N"};
-    for (int k = 0; k < 4; k++) {
-        struct pair p = {v->name,
-                         methods[k],
-                         k < 2    ? &dtx_law_surface
-                         : k == 2 ? &dtx_law_size
-                                  : &dtx_law_tokens,
-                         &own[k]->estimate,
-                         &other[k]->estimate,
-                         k == 1 ? group : 0,
-                         k == 1 ? base_group : 0};
-        if (own[k]->dropped[0] || other[k]->dropped[0])
-            continue;
-        if (k < 2)
-            share_surfaces(m, &p, &base->set);
-        else if (fabs(log(own[k]->fixed) - log(other[k]->fixed)) <= 0.01)
-            share_lines(m, &p, other[k], k == 2);
+    static const char *const methods[] = {"equivalence", "equivalence (L(N) at one D)", "equivalence (L(D) at one N)"};
+    static const char *const shared_methods[] = {"equivalence (shared surface)", "equivalence (shared L(N) at one D)",
+                                                 "equivalence (shared L(D) at one N)"};
+    for (int k = 0; k < DTX_FIT_SHARED; k++) {
+        const struct dtx_fit_part *own = &v->part[dtx_fit_shared[k]], *other = &base->part[dtx_fit_shared[k]];
+        const struct dtx_fit_part *shared = &m->fit->shared[k];
+        const struct dtx_law *law = dtx_fit_laws[dtx_fit_shared[k]];
+        struct pair p = {v->name, methods[k], law, &own->estimate, &other->estimate, 0, 0};
+        struct pair q = {v->name, shared_methods[k], law, &shared->estimate, &shared->estimate, group, base_group};
+        bool one_slice = p.law == &dtx_law_surface || fabs(log(own->fixed) - log(other->fixed)) <= 0.01;
+        if (!own->dropped[0] && !other->dropped[0] && one_slice)
+            share_laws(m, &p, base, other);
+        if (!shared->dropped[0])
+            share_laws(m, &q, base, other);
     }
 }
 

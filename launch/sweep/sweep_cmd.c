@@ -16,6 +16,7 @@ static const struct {
     {"submit", "train what is left as a Slurm array", dtx_sweep_submit},
     {"status", "the trials in a table: state, loss, time left", dtx_sweep_status},
     {"fit", "fit scaling laws to a table of (N, D, loss)", dtx_sweep_fit},
+    {"report", "the fit as one HTML page, its pictures as SVG and PNG", dtx_sweep_report},
     {"coordcheck", "how coordinates change over width and depth, with and without a rule of transfer",
      dtx_sweep_coordcheck},
 };

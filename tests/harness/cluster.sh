@@ -166,7 +166,9 @@ node_stop() {
     done
 }
 
-node_state() { sinfo -h -N -n "$1" -o %T 2>/dev/null; }
+node_state() { # as sinfo writes it, which shows changes late
+    scontrol -o show node "$1" 2>/dev/null | sed -nE 's/.* State=([^ ]*) .*/\L\1/; s/\+not_responding/*/; p'
+}
 node_wait() { # NAME STATE DEADLINE
     until [ "$(node_state "$1")" = "$2" ]; do
         cluster_before "$3" "node $1 is '$(node_state "$1")', not $2"

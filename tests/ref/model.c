@@ -265,7 +265,8 @@ static double gradients(struct state *s)
     int64_t n = s->n, D = s->width;
     struct row *embedding = &s->rows[0], *gain = &s->rows[s->n_rows - 1];
     double *xn = doubles(n * D), *rstd = doubles(n), *logits = doubles(n * m->vocab), *dx = doubles(n * D);
-    double *dxn = doubles(n * D), *max = doubles(n), *sums = doubles(2 * n), *losses = doubles(n), loss = 0, targets = 0;
+    double *dxn = doubles(n * D), *max = doubles(n), *sums = doubles(2 * n), *losses = doubles(n), loss = 0,
+           targets = 0;
     for (int64_t i = 0; i < n; i++) {
         memcpy(s->blocks[0].x + i * D, embedding->w + m->tokens[i] * D, (size_t)D * sizeof(double));
         targets += m->targets[i] >= 0;

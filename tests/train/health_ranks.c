@@ -1,13 +1,15 @@
 /* test: label=train ranks=4 timeout=180 */
 /*
  * CASES 11 in the training loop, and slow ranks: an optimizer whose update leaves a NaN in the weights of one rank at
- * one step, or takes longer on one rank. NaN: all ranks leave the steps after it out and end alike with one report, the
- * good checkpoint before stays and none is written after; or all go back to the snapshot and the run ends well, with
- * each step once in the metrics. Slow: that rank is named with its host, once, and in the metrics; nobody is where
- * nobody asks. On tensor, data, pipeline and context ranks.
+ * one step, attention that takes longer on one rank, so that the others wait for it within their steps. NaN: all ranks
+ * leave the steps after it out and end alike with one report, the good checkpoint before stays and none is written
+ * after; or all go back to the snapshot and the run ends well, with each step once in the metrics. Slow: that rank is
+ * named with its host, seldom, and in the metrics; nobody is where nobody asks. On tensor, data, pipeline and context
+ * ranks.
  */
 #include <ftw.h>
 #include <math.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,6 +19,7 @@
 #include "kernels/base/clock.h"
 #include "kernels/base/mem.h"
 #include "tests/harness/rank_check.h"
+#include "trainer/attn.h"
 #include "trainer/loop.h"
 #include "trainer/optim.h"
 #include "trainer/state.h"
@@ -34,12 +37,14 @@ struct scenario {
     const char *nonfinite, *snapshot_every, *factor;
 };
 
-/* The optimizer, and what it does on this rank: counts its steps, poisons one, sleeps. */
+/* The optimizer and the attention, and what they do on this rank: count steps, poison one, sleep once in each. */
 struct fault {
     struct dtx_optim_variant variant; /* what the engine sees; first, so that update finds the rest */
     const struct dtx_optim_variant *real;
+    struct dtx_attn_variant attention;
+    enum dtx_status (*forward)(const struct dtx_layer *, struct dtx_tensor *, const struct dtx_attn_core *);
     const float *first; /* master of the first weight that is updated in a step: a step begins */
-    int steps, poisoned;
+    int steps, poisoned, slept;
     bool poisons, sleeps;
 };
 
@@ -55,16 +60,23 @@ static enum dtx_status update(struct dtx_queue *queue, const struct dtx_optim_co
     enum dtx_status status = f->real->update(queue, config, item, hyper);
     if (!f->first)
         f->first = item->master.data;
-    if (item->master.data == f->first) {
+    if (item->master.data == f->first)
         f->steps++;
-        if (f->sleeps)
-            dtx_clock_sleep(0.15);
-    }
     if (f->poisons && f->steps == f->poisoned && strstr(item->row.name, "ffn")) { /* which every token needs */
         *(float *)item->master.data = NAN;                                        /* host memory on the CPU */
         f->poisons = false;
     }
     return status;
+}
+
+static enum dtx_status forward(const struct dtx_layer *layer, struct dtx_tensor *own, const struct dtx_attn_core *core)
+{
+    struct fault *f = (struct fault *)((uintptr_t)layer->env->model->attention - offsetof(struct fault, attention));
+    if (f->sleeps && f->slept == f->steps) {
+        dtx_clock_sleep(0.15);
+        f->slept++;
+    }
+    return f->forward(layer, own, core);
 }
 
 static int remove_one(const char *path, const struct stat *st, int flag, struct FTW *ftw)
@@ -136,7 +148,11 @@ static void open_session(struct dtx_comm *world, const char *folder, const struc
                         .poisoned = c->step,
                         .sleeps = world->rank == c->slow};
     f->variant.update = update;
+    f->attention = *s->config.model.attention;
+    f->forward = f->attention.forward;
+    f->attention.forward = forward;
     s->config.optim.variant = &f->variant;
+    s->config.model.attention = &f->attention;
     snprintf(s->run_dir, sizeof s->run_dir, "%s/%s", folder, c->name);
     snprintf(s->checkpoint_dir, sizeof s->checkpoint_dir, "%s/%s/checkpoints", folder, c->name);
     CHECK_OK(world, dtx_backend_open(s->ctx, "cpu", 1, dtx_isa_detect(), &s->backend));
