@@ -31,6 +31,14 @@ static int mark_slice(const struct dtx_set *set, const double *fixed, const doub
     return dtx_set_different(n, values, near);
 }
 
+static bool seen_before(const double *values, int64_t i)
+{
+    for (int64_t j = 0; j < i; j++)
+        if (values[j] == values[i])
+            return true;
+    return false;
+}
+
 /* The slice with the most different values of `free`, of several the one with the highest `fixed`; that at *at, if it
  * is not 0 and has three. */
 static void choose_slice(const struct dtx_set *set, const double *fixed, const double *free, bool *mask, double *values,
@@ -39,6 +47,8 @@ static void choose_slice(const struct dtx_set *set, const double *fixed, const d
     int64_t best = 0;
     int most = 0;
     for (int64_t i = 0; i < set->n; i++) {
+        if (seen_before(fixed, i))
+            continue;
         int n = mark_slice(set, fixed, free, i, mask, values);
         if (*at > 0 && fabs(fixed[i] - log(*at)) <= near && n >= 3) {
             best = i;

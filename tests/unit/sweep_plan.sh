@@ -65,7 +65,8 @@ is branch 2 until 0
 is branch 3 start_step 36
 is branch 3 tokens 10240
 "$DTX" sweep plan spec.yaml --dir branch --json >out 2>err
-grep -q "\"stems\":2" out && grep -q "\"tokens\":$((2 * (10240 + 512))).0" out || complain "branches: $(cat out)"
+own=$((2 * (10240 + 512)))
+grep -q "\"stems\":2" out && grep -q "\"flops\":$((own * (6 * matmul + 3 * 2 * 2 * 32 * 17))).0,\"tokens\":$own.0" out || complain "branches: $(cat out)"
 
 # IsoFLOP: each budget is spent to half a step, sizes are about its centre, the aspect is kept.
 cat >iso.yaml <<'END'
@@ -107,6 +108,10 @@ is deep 1 batch "$(awk -v c="$c" 'BEGIN { printf "%.0f", 0.292 * exp(0.3271 * lo
 cp grid/plan.jsonl before
 "$DTX" sweep plan spec.yaml --dir grid --sweep.branch false --sweep.seeds '2, 1' >out 2>err
 [ $? = 78 ] && grep -q '4 are new, and 0 of its own' err && cmp -s before grid/plan.jsonl || complain "another spec: $(cat err)"
+refused '4 are new, and 4 of its own' spec.yaml --dir grid --sweep.branch false --lr.peak 2e-2
+refused '4 are new, and 4 of its own' spec.yaml --dir grid --sweep.branch false --model.norm_eps 1e-6
+plan spec.yaml --dir same --sweep.branch false --cpu.threads 2 --checkpoint.every 7 --log.every 3
+[ "$(ids same)" = "$(ids grid)" ] || complain "options that change no number change ids"
 plan spec.yaml --dir grid --sweep.branch false --sweep.seeds 2 --extend
 [ "$(grep -c '"trial"' grid/plan.jsonl)" = 8 ] || complain "extended: $(cat grid/plan.jsonl)"
 diff <(head -n 5 before) <(head -n 5 grid/plan.jsonl) >log || complain "extending changed rows: $(cat log)"

@@ -14,12 +14,13 @@ mkdir -p "$sweep/runs"
 
 # A sweep that has been run: six sizes at budgets of compute, two variants, with metrics of every run.
 awk -v runs="$sweep/runs" 'BEGIN {
-    print "trial,variant,n_total,d,flops,loss,seed,steps"
+    print "trial,variant,n_total,n_nonembedding,n_matmul,d,flops,flops_palm,flops_6nd,loss,seed,budget,train_loss,lr,steps,label"
     for (v = 0; v < 2; v++) for (b = 0; b < 3; b++) for (i = 0; i < 6; i++) {
         c = 1e15 * 4 ^ b; n = 1e6 * 2 ^ (i + b) / 4; d = c / 6 / n; m = v ? n / 0.65 : n
         loss = 1.7 + 200 / m ^ 0.3 + 200 * 20 ^ 0.3 / d ^ 0.3
         id = sprintf("t%d%d%d", v, b, i)
-        printf "%s,%s,%.0f,%.0f,%.17g,%.9f,1,20\n", id, v ? "diff<1>" : "softmax", n, d, 6 * n * d, loss
+        printf "%s,%s,%.0f,%.0f,%.0f,%.0f,%.17g,%.17g,%.17g,%.9f,1,%g,%.9f,1e-3,20,%s\n", id, v ? "diff<1>" : "softmax", n,
+            n * 0.8, n * 0.9, d, 6.1 * n * d, 6.2 * n * d, 6 * n * d, loss, c, loss, "w1 d2"
         system("mkdir -p " runs "/" id)
         file = runs "/" id "/metrics.jsonl"
         for (k = 1; k <= 20; k++)
