@@ -74,7 +74,7 @@ static void note_hang(void *self, const char *cause)
             n += blamed[r] && !bad[node];
             bad[node] = bad[node] || blamed[r];
         }
-        if (n < p->n_nodes && dtx_preflight_write_bad(p, bad) == DTX_OK)
+        if (n > 0 && n < p->n_nodes && dtx_preflight_write_bad(p, bad) == DTX_OK)
             for (int i = 0; i < p->n_nodes; i++)
                 if (bad[i])
                     fprintf(stderr, "dtx: pre-flight: FAILED: unfit: %s\n", p->nodes[i].name);
