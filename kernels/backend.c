@@ -3,6 +3,9 @@
 #include <string.h>
 
 #include "kernels/cpu/cpu.h"
+#ifdef DTX_WITH_EMU
+#include "kernels/simt/emu.h"
+#endif
 
 static const char *const isa_names[] = {"plain", "avx2", "avx512", "avx512_bf16"};
 
@@ -48,7 +51,12 @@ static const struct {
     const char *name;
     enum dtx_status (*open)(struct dtx_ctx *, int threads, int isa, struct dtx_backend **);
     void (*close)(struct dtx_backend *);
-} backends[] = {{"cpu", dtx_cpu_open, dtx_cpu_close}};
+} backends[] = {
+    {"cpu", dtx_cpu_open, dtx_cpu_close},
+#ifdef DTX_WITH_EMU
+    {"emu", dtx_emu_open, dtx_emu_close},
+#endif
+};
 
 enum dtx_status dtx_backend_open(struct dtx_ctx *ctx, const char *name, int threads, int isa, struct dtx_backend **out)
 {

@@ -220,6 +220,11 @@ static double ulp(double x, enum dtx_dtype dtype)
 
 void op_compare(struct op_env *env, const char *name, struct op_array *array, double k)
 {
+    op_compare_as(env, name, array, k, array->t.dtype);
+}
+
+void op_compare_as(struct op_env *env, const char *name, struct op_array *array, double k, enum dtx_dtype dtype)
+{
     struct op_stored *s = stored_find(env, name);
     assert_non_null(s->ref);
     assert_int_equal(s->n, array->n);
@@ -235,13 +240,13 @@ void op_compare(struct op_env *env, const char *name, struct op_array *array, do
             continue;
         }
         largest = fmax(largest, fabs(ref));
-        naive_error = fmax(naive_error, fabs(ref_round(s->naive[i], array->t.dtype) - ref));
+        naive_error = fmax(naive_error, fabs(ref_round(s->naive[i], dtype) - ref));
         if (!(fabs(got - ref) <= error)) {
             error = fabs(got - ref);
             worst = i;
         }
     }
-    double bound = k * naive_error + (largest > 0 ? 2 * ulp(largest, array->t.dtype) : 0);
+    double bound = k * naive_error + (largest > 0 ? 2 * ulp(largest, dtype) : 0);
     if (!(error <= bound))
         fail_msg("%s[%lld] = %.9g, must be %.9g: error %.3g, bound %.3g, naive error %.3g (%s, %s, %d threads)", name,
                  (long long)worst, array->value[worst], s->ref[worst], error, bound, naive_error,
@@ -268,10 +273,16 @@ void op_refused(struct op_env *env, enum dtx_status status, ...)
     dtx_error_clear(&env->ctx);
 }
 
+const char *op_device(void)
+{
+    const char *name = getenv("DTX_TEST_DEVICE");
+    return name ? name : "cpu";
+}
+
 static void run_one(struct op_env *env, int threads, int isa, op_function *function, const void *data)
 {
     dtx_ctx_init(&env->ctx);
-    op_ok(env, dtx_backend_open(&env->ctx, "cpu", threads, isa, &env->backend));
+    op_ok(env, dtx_backend_open(&env->ctx, op_device(), threads, isa, &env->backend));
     op_ok(env, env->backend->queues->create(env->backend, &env->queue));
     function(env, data);
     op_ok(env, env->backend->queues->wait(env->queue));
@@ -308,9 +319,25 @@ static void free_stored(struct op_env *env)
     }
 }
 
+/* The CUDA kernels in the emulator: the same case and the same bits in every order of threads. */
+static void run_orders(struct op_env *env, op_function *function, const void *data)
+{
+    static const char *const orders[] = {"fifo", "lifo", "random"};
+    for (size_t i = 0; i < sizeof orders / sizeof *orders; i++) {
+        setenv("DTX_EMU_ORDER", orders[i], 1);
+        run_one(env, 1, DTX_ISA_PLAIN, function, data);
+        env->fresh = false;
+    }
+}
+
 void op_run(enum dtx_dtype act, op_function *function, const void *data)
 {
     struct op_env env = make_env(act);
+    if (strcmp(op_device(), "emu") == 0) {
+        run_orders(&env, function, data);
+        free_stored(&env);
+        return;
+    }
     for (int isa = DTX_ISA_PLAIN; isa <= dtx_isa_detect(); isa++)
         for (int threads = 1; threads <= 3; threads++) {
             run_one(&env, threads, isa, function, data);

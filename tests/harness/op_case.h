@@ -42,7 +42,9 @@ struct op_env {
 };
 
 typedef void op_function(struct op_env *env, const void *data);
-/* Every instruction set and 1 to 3 threads. */
+/* The backend under test: the environment's DTX_TEST_DEVICE, else "cpu". */
+const char *op_device(void);
+/* cpu: every instruction set and 1 to 3 threads; emu: threads of a block first to last, last to first, at random. */
 void op_run(enum dtx_dtype act, op_function *function, const void *data);
 /* One run, for tests that compare by themselves. */
 void op_run_once(enum dtx_dtype act, int threads, int isa, op_function *function, const void *data);
@@ -72,6 +74,8 @@ struct op_expect op_expect(struct op_env *env, const char *name, int64_t n);
 /* max |got − ref| ≤ k·max |naive − ref| + 2 ulp of max |ref| in the array's dtype; naive is rounded here. Also: the
  * same bits as at one thread on this instruction set. */
 void op_compare(struct op_env *env, const char *name, struct op_array *array, double k);
+/* The same with the bound of a result rounded to `dtype`, for results that are made from values rounded to it. */
+void op_compare_as(struct op_env *env, const char *name, struct op_array *array, double k, enum dtx_dtype dtype);
 /* Only the bits. */
 void op_compare_bits(struct op_env *env, const char *name, struct op_array *array);
 void op_ok(struct op_env *env, enum dtx_status status);

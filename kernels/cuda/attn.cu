@@ -1,0 +1,77 @@
+/* attn_fwd, attn_bwd: with tensor cores (attn_mma.cu) where there is such a kernel, else attn_any.cu. */
+#include "kernels/cuda/attn.h"
+
+static attn_job job_of(const struct dtx_tensor *q, const struct dtx_tensor *k, const struct dtx_tensor *v, int maps,
+                       int64_t q_first, int64_t k_first, double scale, bool parts)
+{
+    attn_job job = {};
+    job.q = q->data;
+    job.k = k->data;
+    job.v = v->data;
+    job.b = (int)q->dim[0];
+    job.tq = (int)q->dim[1];
+    job.tk = (int)k->dim[1];
+    job.heads = (int)q->dim[2] / maps;
+    job.kv_heads = (int)v->dim[2];
+    job.maps = maps;
+    job.d = (int)q->dim[3];
+    job.dv_width = (int)v->dim[3];
+    job.shift = (int)(q_first - k_first);
+    job.k_first = (int)k_first;
+    job.scale = scale;
+    job.parts = parts;
+    return job;
+}
+
+size_t DTX_DEVICE(attn_fwd_work_bytes)(struct dtx_queue *queue, const struct dtx_attn_fwd_args *args)
+{
+    (void)queue;
+    (void)args;
+    return 0;
+}
+
+enum dtx_status DTX_DEVICE(attn_fwd)(struct dtx_queue *queue, const struct dtx_attn_fwd_args *args)
+{
+    attn_job job =
+        job_of(&args->q, &args->k, &args->v, args->maps, args->q_first, args->k_first, args->scale, args->parts);
+    job.lambda = args->lambda.data;
+    job.doc_start = (const int32_t *)args->doc_start.data;
+    job.o = args->o.data;
+    job.o2 = args->o2.data;
+    job.lse = args->lse.data;
+    if (job.b == 0 || job.tq == 0 || job.heads == 0)
+        return DTX_OK;
+    void *stream = DTX_DEVICE(stream)(queue);
+    int code = args->q.dtype == DTX_BF16 && attn_mma_has(job) ? attn_mma_fwd(stream, job)
+                                                              : attn_any_fwd(stream, args->q.dtype, job);
+    return DTX_DEVICE(launched)(queue, "attn_fwd", code);
+}
+
+/* The first key of each tile of queries. */
+size_t DTX_DEVICE(attn_bwd_work_bytes)(struct dtx_queue *queue, const struct dtx_attn_bwd_args *args)
+{
+    (void)queue;
+    int64_t tiles = (args->q.dim[1] + ATTN_TILE_QUERIES - 1) / ATTN_TILE_QUERIES;
+    return (size_t)(args->q.dim[0] * tiles) * sizeof(int32_t);
+}
+
+enum dtx_status DTX_DEVICE(attn_bwd)(struct dtx_queue *queue, const struct dtx_attn_bwd_args *args)
+{
+    attn_job job =
+        job_of(&args->q, &args->k, &args->v, args->maps, args->q_first, args->k_first, args->scale, args->parts);
+    job.lambda = args->lambda.data;
+    job.doc_start = (const int32_t *)args->doc_start.data;
+    job.do_ = args->do_.data;
+    job.lse_in = args->lse.data;
+    job.dsum = args->dsum.data;
+    job.dq = args->dq.data;
+    job.dk = args->dk.data;
+    job.dv = args->dv.data;
+    job.tile_first = (int32_t *)args->work.data;
+    if (job.b == 0 || job.tq == 0 || job.tk == 0 || job.heads == 0)
+        return DTX_OK;
+    void *stream = DTX_DEVICE(stream)(queue);
+    int code = args->q.dtype == DTX_BF16 && attn_mma_has(job) ? attn_mma_bwd(stream, job)
+                                                              : attn_any_bwd(stream, args->q.dtype, job);
+    return DTX_DEVICE(launched)(queue, "attn_bwd", code);
+}

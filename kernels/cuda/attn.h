@@ -1,0 +1,45 @@
+/*
+ * What the attention kernels share: one job, who sees whom, and the choice of a kernel. Equations: README.md.
+ *
+ * Query i of the piece stands at global position q_first + i, key j at k_first + j. Query i sees key j when
+ * doc_start[i] − k_first ≤ j ≤ i + shift, shift = q_first − k_first.
+ */
+#ifndef DTX_KERNELS_CUDA_ATTN_H
+#define DTX_KERNELS_CUDA_ATTN_H
+
+#include "kernels/device/launch.h"
+
+struct attn_job {
+    const void *q, *k, *v, *do_;
+    const void *lambda, *lse_in, *dsum; /* master */
+    const int32_t *doc_start;           /* or NULL */
+    int32_t *tile_first;                /* backward, with doc_start: min of doc_start by tile of queries */
+    void *o, *o2, *lse, *dq, *dk, *dv;
+    int b, tq, tk, heads, kv_heads, maps, d, dv_width, shift, k_first;
+    double scale;
+    bool parts;
+};
+
+enum { ATTN_TILE_QUERIES = 32 }; /* of tile_first */
+
+/* The first and the last key of the piece that query i of sample b may see; first > last when none. */
+DTX_FN int attn_first_key(const attn_job &p, int b, int i)
+{
+    int first = p.doc_start && i < p.tq ? p.doc_start[(int64_t)b * p.tq + i] - p.k_first : 0;
+    return first > 0 ? first : 0;
+}
+DTX_FN int attn_last_key(const attn_job &p, int i)
+{
+    return i + p.shift < p.tk ? i + p.shift : p.tk - 1;
+}
+
+/* Attention with tensor cores: bf16, d = 32, 64, 96 or 128, v as wide as all maps of q. False: no such kernel. */
+bool attn_mma_has(const attn_job &job);
+int attn_mma_fwd(void *stream, const attn_job &job);
+int attn_mma_bwd(void *stream, const attn_job &job);
+
+/* Every dtype and width, without tensor cores. */
+int attn_any_fwd(void *stream, enum dtx_dtype act, const attn_job &job);
+int attn_any_bwd(void *stream, enum dtx_dtype act, const attn_job &job);
+
+#endif

@@ -1,0 +1,160 @@
+/* The forward kernel: group m makes o_m = softmax(q_m k_mᵀ) v over tiles of keys with a running maximum and sum. */
+#ifndef DTX_KERNELS_CUDA_ATTN_MMA_FWD_H
+#define DTX_KERNELS_CUDA_ATTN_MMA_FWD_H
+
+#include "kernels/cuda/attn_mma.h"
+
+template <int D, int MAPS> struct attn_fwd_plan : attn_width<D, MAPS> {
+    typedef attn_width<D, MAPS> base;
+    enum {
+        KEYS = base::WIDTH > 128 ? 32 : 64,
+        Q_ELEMENTS = base::ROWS * base::PITCH,
+        KV_ELEMENTS = KEYS * base::PITCH,
+        SHARED_BYTES = 2 * (Q_ELEMENTS + 2 * 2 * KV_ELEMENTS)
+    };
+};
+
+/* Scores of a tile → probabilities relative to the running maximum; `max` and `sum` (of this lane) follow, and what was
+ * summed before must be scaled by `keep`. Two rows a lane. */
+template <int KEYS>
+DTX_FN void attn_softmax_step(float (&s)[KEYS / 8][4], float (&max)[2], float (&sum)[2], float (&keep)[2], float scale)
+{
+    DTX_UNROLL for (int e = 0; e < 2; e++)
+    {
+        float tile = -INFINITY;
+        DTX_UNROLL for (int n = 0; n < KEYS / 8; n++) tile = fmaxf(tile, fmaxf(s[n][2 * e], s[n][2 * e + 1]));
+        float next = fmaxf(max[e], dtx_warp_max(tile, 4));
+        float base = next == -INFINITY ? 0.f : next * scale, total = 0.f;
+        keep[e] = max[e] == -INFINITY ? 0.f : dtx_exp2(max[e] * scale - base);
+        DTX_UNROLL for (int n = 0; n < KEYS / 8; n++)
+        {
+            DTX_UNROLL for (int x = 2 * e; x < 2 * e + 2; x++)
+            {
+                s[n][x] = dtx_exp2(s[n][x] * scale - base);
+                total += s[n][x];
+            }
+        }
+        sum[e] = sum[e] * keep[e] + total;
+        max[e] = next;
+    }
+}
+
+template <int D, int MAPS> DTX_KERNEL(ATTN_THREADS, (D > 64 ? 1 : 2)) attn_fwd_kernel(DTX_ARGUMENT(attn_job) p)
+{
+    typedef attn_fwd_plan<D, MAPS> plan;
+    constexpr int WIDTH = plan::WIDTH, PITCH = plan::PITCH, ROWS = plan::ROWS, KEYS = plan::KEYS;
+    DTX_SHARED_DYNAMIC(memory);
+    DTX_SHARED(int, scratch, 32);
+    dtx_bf16 *tile_q = (dtx_bf16 *)memory, *stages = tile_q + plan::Q_ELEMENTS; /* stage: k [KEYS], v [KEYS] */
+    const int tid = (int)threadIdx.x, lane = tid & 31, warp = tid >> 5;
+    const int map = MAPS == 2 ? warp >> 2 : 0, row0 = (MAPS == 2 ? warp & 3 : warp) * 16;
+    const int i0 = (int)(gridDim.x - 1 - blockIdx.x) * ROWS; /* the longest rows first */
+    const int head = (int)blockIdx.y, b = (int)blockIdx.z, kv_head = head / (p.heads / p.kv_heads);
+    const int64_t q_stride = (int64_t)p.heads * WIDTH, kv_stride = (int64_t)p.kv_heads * WIDTH;
+    const dtx_bf16 *q = (const dtx_bf16 *)p.q + b * p.tq * q_stride + (int64_t)head * WIDTH;
+    const dtx_bf16 *k = (const dtx_bf16 *)p.k + b * p.tk * kv_stride + (int64_t)kv_head * WIDTH;
+    const dtx_bf16 *v = (const dtx_bf16 *)p.v + b * p.tk * kv_stride + (int64_t)kv_head * WIDTH;
+
+    int first = 0, last = attn_last_key(p, i0 + ROWS - 1 < p.tq ? i0 + ROWS - 1 : p.tq - 1);
+    if (p.doc_start)
+        first = -dtx_block_max(i0 + tid < p.tq && tid < ROWS ? -attn_first_key(p, b, i0 + tid) : -p.tk, scratch);
+    const int begin = first / KEYS, end = last < first ? begin : last / KEYS + 1; /* tiles of keys */
+
+    auto load = [&](int tile) {
+        dtx_bf16 *to = stages + (tile & 1) * 2 * plan::KV_ELEMENTS;
+        attn_tile_copy<KEYS, WIDTH>(to, k, kv_stride, tile * KEYS, p.tk);
+        attn_tile_copy<KEYS, WIDTH>(to + plan::KV_ELEMENTS, v, kv_stride, tile * KEYS, p.tk);
+    };
+    attn_tile_copy<ROWS, WIDTH>(tile_q, q, q_stride, i0, p.tq);
+    if (begin < end)
+        load(begin);
+    dtx_copy_commit();
+
+    const float scale = (float)p.scale * ATTN_LOG2E;
+    const int row = i0 + row0 + (lane >> 2), column = lane % 4 * 2;
+    const int lowest[2] = {attn_first_key(p, b, row), attn_first_key(p, b, row + 8)};
+    float o[WIDTH / 8][4], max[2] = {-INFINITY, -INFINITY}, sum[2] = {0.f, 0.f};
+    attn_clear(o);
+    for (int tile = begin; tile < end; tile++) {
+        if (tile + 1 < end)
+            load(tile + 1);
+        dtx_copy_commit();
+        if (DTX_MUTANT(cuda_attn_wait_short))
+            dtx_copy_wait<2>();
+        else
+            dtx_copy_wait<1>();
+        dtx_block_sync();
+        const dtx_bf16 *tile_k = stages + (tile & 1) * 2 * plan::KV_ELEMENTS, *tile_v = tile_k + plan::KV_ELEMENTS;
+        float s[KEYS / 8][4], keep[2];
+        attn_clear(s);
+        attn_mma_rows<KEYS, D, PITCH>(s, tile_q + row0 * PITCH + map * D, tile_k + map * D);
+        const int j0 = tile * KEYS;
+        if (p.doc_start || j0 + KEYS > p.tk || j0 + KEYS - 1 > i0 + row0 + p.shift)
+            DTX_UNROLL for (int n = 0; n < KEYS / 8; n++)
+            {
+                DTX_UNROLL for (int x = 0; x < 4; x++)
+                {
+                    int j = j0 + n * 8 + column + x % 2;
+                    if (j > row + x / 2 * 8 + p.shift || j < lowest[x / 2] || j >= p.tk)
+                        s[n][x] = -INFINITY;
+                }
+            }
+        attn_softmax_step<KEYS>(s, max, sum, keep, scale);
+        DTX_UNROLL for (int n = 0; n < WIDTH / 8; n++)
+        {
+            DTX_UNROLL for (int x = 0; x < 4; x++) o[n][x] *= DTX_MUTANT(cuda_attn_no_rescale) ? 1.f : keep[x / 2];
+        }
+        uint32_t operand[KEYS / 16][4];
+        attn_to_operand<KEYS>(operand, s);
+        attn_mma_columns<WIDTH, KEYS, PITCH>(o, operand, tile_v);
+        if (!DTX_MUTANT(cuda_attn_stage_reused))
+            dtx_block_sync(); /* before the next copies overwrite this stage */
+    }
+    dtx_copy_wait<0>();
+
+    DTX_UNROLL for (int e = 0; e < 2; e++)
+    {
+        sum[e] = dtx_warp_sum(sum[e], 4);
+        const float inverse = sum[e] == 0.f ? 0.f : 1.f / sum[e];
+        DTX_UNROLL for (int n = 0; n < WIDTH / 8; n++)
+        {
+            o[n][2 * e] *= inverse;
+            o[n][2 * e + 1] *= inverse;
+        }
+        const int i = row + 8 * e;
+        if (lane % 4 == 0 && i < p.tq)
+            ((float *)p.lse)[((int64_t)b * p.heads * MAPS + head * MAPS + map) * p.tq + i] =
+                sum[e] == 0.f ? -INFINITY : max[e] * (float)p.scale + logf(sum[e]);
+    }
+    /* Group 1 hands its output over: lane by lane, so that no two lanes meet in a bank. */
+    float *other = (float *)memory + (tid & 127);
+    const bool differ = MAPS == 2 && !p.parts;
+    if (differ) {
+        dtx_block_sync();
+        if (map == 1)
+            DTX_UNROLL for (int x = 0; x < WIDTH / 2; x++) other[x * 128] = o[x / 4][x % 4];
+        dtx_block_sync();
+        const float lambda = *(const float *)p.lambda;
+        if (map == 0)
+            DTX_UNROLL for (int x = 0; x < WIDTH / 2; x++) o[x / 4][x % 4] -= lambda * other[x * 128];
+    }
+    DTX_UNROLL for (int e = 0; e < 2; e++)
+    {
+        const int i = row + 8 * e;
+        if (i < p.tq)
+            DTX_UNROLL for (int n = 0; n < WIDTH / 8; n++)
+            {
+                int64_t at = ((int64_t)b * p.tq + i) * q_stride + (int64_t)head * WIDTH + n * 8 + column;
+                attn_put(map == 1 ? p.o2 : p.o, at, o[n][2 * e], o[n][2 * e + 1], p.parts, false);
+            }
+    }
+}
+
+template <int D, int MAPS> static int attn_fwd_start(void *stream, const attn_job &job)
+{
+    typedef attn_fwd_plan<D, MAPS> plan;
+    dim3 grid((unsigned)((job.tq + plan::ROWS - 1) / plan::ROWS), (unsigned)job.heads, (unsigned)job.b);
+    return dtx_launch(stream, attn_fwd_kernel<D, MAPS>, grid, ATTN_THREADS, plan::SHARED_BYTES, job);
+}
+
+#endif
