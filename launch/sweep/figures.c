@@ -72,7 +72,10 @@ static void add_part(struct dtx_figures_maker *m, const char *variant, const cha
     const struct dtx_estimate *e = &part->estimate;
     for (int i = 0; law->symbols[i]; i++) {
         struct dtx_figure_query q = {.law = law, .group = group, .index = i, .of = shown};
-        dtx_figure_ask(m, variant, method, law->symbols[i], at, unit_of(law->symbols[i]), &q, e, NULL);
+        struct dtx_figure *f =
+            dtx_figure_ask(m, variant, method, law->symbols[i], at, unit_of(law->symbols[i]), &q, e, NULL);
+        if (f && strcmp(law->symbols[i], "E") == 0 && f->value < 1e-4)
+            snprintf(f->note, sizeof f->note, "vanishes: these points show no irreducible loss");
     }
     dtx_figure_add(m, variant, method, "objective", at, "", e->fit.objective, 0);
     dtx_figure_add(m, variant, method, "residual_rms", at, "of ln L", e->goodness.rms, 0);

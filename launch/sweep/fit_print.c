@@ -72,7 +72,7 @@ static const char *real(double value, const char *format, char *text)
     return text;
 }
 
-/* "0.655 ± 0.0078 [0.64, 0.67]" with what exists of it. */
+/* "0.655 ± 0.0078 [0.64, 0.67] unit (note)" with what exists of it. */
 static void print_value(const struct dtx_figure *f, FILE *file)
 {
     char value[NUMBER], se[NUMBER], low[NUMBER], high[NUMBER];
@@ -83,6 +83,9 @@ static void print_value(const struct dtx_figure *f, FILE *file)
         fprintf(file, " [%s, %s]", real(f->spread.low, "%.4g", low), real(f->spread.high, "%.4g", high));
     if (f->unit[0] && strcmp(f->unit, "ratio") != 0)
         fprintf(file, " %s", f->unit);
+    if (f->note[0])
+        fprintf(file, " (%s)", f->note);
+    fputc('\n', file);
 }
 
 static bool together(const struct dtx_figure *a, const struct dtx_figure *b)
@@ -90,15 +93,14 @@ static bool together(const struct dtx_figure *a, const struct dtx_figure *b)
     return strcmp(a->variant, b->variant) == 0 && strcmp(a->method, b->method) == 0 && strcmp(a->at, b->at) == 0;
 }
 
-/* Those of one place share a line; the next figure's index. */
+/* Those of one place stand under it; the next figure's index. */
 static int64_t print_place(const struct dtx_figures *figures, int64_t i, FILE *file)
 {
     const struct dtx_figure *first = &figures->at[i];
-    fprintf(file, "  %s%s%s%s\n", first->at, first->note[0] ? " (" : "", first->note, first->note[0] ? ")" : "");
+    fprintf(file, "  %s\n", first->at);
     for (; i < figures->n && together(first, &figures->at[i]); i++) {
         fprintf(file, "    %-18s ", figures->at[i].quantity);
         print_value(&figures->at[i], file);
-        fputc('\n', file);
     }
     return i;
 }
@@ -110,7 +112,6 @@ static int64_t print_figure(const struct dtx_figures *figures, int64_t i, FILE *
         return print_place(figures, i, file);
     fprintf(file, "  %-20s ", f->quantity);
     print_value(f, file);
-    fputc('\n', file);
     return i + 1;
 }
 

@@ -105,7 +105,8 @@ static const struct {
               {"equivalence (shared L(D) at one N)", ", shared L(D) (tokens)", "share of tokens"}};
 enum { SHARES = sizeof shares / sizeof *shares };
 
-static int put_shares(struct dtx_report *r, int variant, int method, bool write)
+/* Counts, and on request writes, the shares of one method; *most grows to the largest. */
+static int put_shares(struct dtx_report *r, int variant, int method, bool write, double *most)
 {
     int n = 0;
     if (write)
@@ -121,6 +122,7 @@ static int put_shares(struct dtx_report *r, int variant, int method, bool write)
         double high = isfinite(f->spread.high) ? f->spread.high : f->value;
         if (write)
             fprintf(r->script, "%.6g %.6g %.6g %.6g\n", 6 * size * tokens, f->value, low, high);
+        *most = fmax(*most, f->value);
         n++;
     }
     if (write)
@@ -131,10 +133,11 @@ static int put_shares(struct dtx_report *r, int variant, int method, bool write)
 static bool any_shares(const struct dtx_report *r, int variant)
 {
     struct dtx_report copy = *r;
+    double most = 0;
     (void)variant;
     for (int v = 0; v < r->fit->n_variants; v++)
         for (int k = 0; k < SHARES; k++)
-            if (put_shares(&copy, v, k, false) > 0)
+            if (put_shares(&copy, v, k, false, &most) > 0)
                 return true;
     return false;
 }
@@ -143,19 +146,21 @@ static void draw_shares(struct dtx_report *r, int variant)
 {
     static const int points[SHARES] = {7, 5, 9, 11, 13, 15};
     bool first = true;
+    double most = 1.25;
     (void)variant;
     for (int v = 0; v < r->fit->n_variants; v++)
         for (int k = 0; k < SHARES; k++)
-            put_shares(r, v, k, true);
-    fputs("set logscale x\nset format x '10^{%T}'\nset xlabel 'C = 6 N D of the baseline (FLOPs)'\n"
-          "set ylabel 'share of what the baseline needs'\nset yrange [0:1.5]\n",
-          r->script);
+            put_shares(r, v, k, true, &most);
+    fprintf(r->script,
+            "set logscale x\nset format x '10^{%%T}'\nset xlabel 'C = 6 N D of the baseline (FLOPs)'\n"
+            "set ylabel 'share of what the baseline needs'\nset yrange [0:%.3g]\n",
+            fmin(1.2 * most, 10));
     double low = INFINITY, high = -INFINITY;
     extent(r->fit->variant[r->fit->baseline].set.n, r->fit->variant[r->fit->baseline].set.ln_c, &low, &high);
     put_limit(r, exp(high) * 1.3);
     for (int v = 0, shade = 1; v < r->fit->n_variants; v++)
         for (int k = 0; k < SHARES; k++) {
-            if (put_shares(r, v, k, false) == 0)
+            if (put_shares(r, v, k, false, &most) == 0)
                 continue;
             fprintf(next(r, &first),
                     "$share_%d_%d using ($1*%g):2:3:4 with yerrorbars pointtype %d pointsize 0.8 linecolor rgb '%s'", v,

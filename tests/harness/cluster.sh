@@ -116,6 +116,8 @@ ProctrackType=proctrack/linuxproc
 TaskPlugin=task/none
 JobAcctGatherType=jobacct_gather/none
 AccountingStorageType=accounting_storage/none
+# Jobs that may begin again do so soon.
+SchedulerParameters=bf_interval=2,sched_interval=5
 SelectType=select/cons_tres
 SelectTypeParameters=CR_Core
 # Nodes have the cores stated here, whatever the machine has.
