@@ -38,6 +38,10 @@ bool attn_mma_has(const attn_job &job);
 int attn_mma_fwd(void *stream, const attn_job &job);
 int attn_mma_bwd(void *stream, const attn_job &job);
 
+/* Forward with wgmma and tile loads, on sm_90 for d = 64 and 128. */
+bool attn_tma_has(const attn_job &job);
+int attn_tma_fwd(void *stream, const attn_job &job);
+
 /* Every dtype and width, without tensor cores. */
 int attn_any_fwd(void *stream, enum dtx_dtype act, const attn_job &job);
 int attn_any_bwd(void *stream, enum dtx_dtype act, const attn_job &job);

@@ -118,7 +118,9 @@ static enum dtx_status choose_order(struct dtx_ctx *ctx)
 {
     static const char *const names[] = {"fifo", "lifo", "random"};
     const char *name = getenv("DTX_EMU_ORDER");
+    const char *architecture = getenv("DTX_EMU_ARCH");
     struct dtx_simt_settings settings = dtx_simt_get();
+    settings.architecture = architecture ? atoi(architecture) : 80;
     for (int order = DTX_SIMT_FIFO; order <= DTX_SIMT_RANDOM; order++)
         if (strcmp(name ? name : "fifo", names[order]) == 0) {
             settings.order = (enum dtx_simt_order)order;
