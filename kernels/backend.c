@@ -75,8 +75,10 @@ void dtx_backend_close(struct dtx_backend *backend)
     if (!backend)
         return;
     for (size_t i = 0; i < sizeof backends / sizeof *backends; i++)
-        if (strcmp(backend->name, backends[i].name) == 0)
+        if (strcmp(backend->name, backends[i].name) == 0) {
             backends[i].close(backend);
+            return; /* its name is gone */
+        }
 }
 
 enum dtx_status dtx_tensor_alloc(struct dtx_backend *backend, struct dtx_tensor *t)
