@@ -193,12 +193,12 @@ static int find(const attn_job &job)
     return -1;
 }
 
-bool attn_tma_has(const attn_job &job)
+bool DTX_DEVICE(attn_tma_has)(const attn_job &job)
 {
-    return attn_mma_has(job) && find(job) >= 0 && job.tk > 0 && is_hopper();
+    return DTX_DEVICE(attn_mma_has)(job) && find(job) >= 0 && job.tk > 0 && is_hopper();
 }
 
-int attn_tma_fwd(void *stream, const attn_job &job)
+int DTX_DEVICE(attn_tma_fwd)(void *stream, const attn_job &job)
 {
     return kernels[find(job)].fwd(stream, job);
 }
