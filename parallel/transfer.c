@@ -104,3 +104,17 @@ double dtx_transfer_output(const struct dtx_transfer *t)
 {
     return (t->output > 0 ? t->output : 1) / wider(t);
 }
+
+void dtx_transfer_log(const struct dtx_ctx *ctx, const struct dtx_transfer *t)
+{
+    struct dtx_param_row row = {.std = 1, .lr_mult = 1, .eps_mult = 1, .decay_mult = 1};
+    if (t->rule == DTX_TRANSFER_NONE)
+        return;
+    dtx_transfer_row(t, DTX_WEIGHT_HIDDEN, &row);
+    dtx_log(
+        ctx, DTX_LOG_INFO,
+        "model.transfer: width %.4g times the base model's, layers %.4g times; matrices of blocks: lr × %.4g, decay × "
+        "%.4g, eps × %.4g, initial spread × %.4g; branches × %.4g, scores × %.4g, logits × %.4g",
+        wider(t), deeper(t), row.lr_mult, row.decay_mult, row.eps_mult, row.std, dtx_transfer_branch(t),
+        dtx_transfer_scores(t), dtx_transfer_output(t));
+}

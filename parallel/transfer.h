@@ -44,4 +44,7 @@ double dtx_transfer_branch(const struct dtx_transfer *transfer);
 double dtx_transfer_scores(const struct dtx_transfer *transfer);
 double dtx_transfer_output(const struct dtx_transfer *transfer);
 
+/* Says in one line what the rule makes of the base model's numbers; nothing with rule none. */
+void dtx_transfer_log(const struct dtx_ctx *ctx, const struct dtx_transfer *transfer);
+
 #endif

@@ -22,14 +22,14 @@ flags=(-std=c11 -D_GNU_SOURCE -O1 -g -I. "-I$build" -fsanitize=fuzzer-no-link,ad
 libraries=($(pkg-config --libs "${packages[@]}") -lm -lpthread)
 sources=(kernels/base/*.c parallel/shard.c $(ls data/*.c data/readers/*.c | grep -vE '_cmd\.c$|loader|stream')
     checkpoints/{manifest,disk,ahead,layout,index_read,index_write,h5,h5_out,shard_file,local_file,load}.c
-    checkpoints/hf/{safetensors,config_read}.c)
+    checkpoints/hf/{safetensors,config_read}.c launch/sweep/{csv,points}.c trainer/health.c)
 
 # The list of readers that CMake makes for the program.
 mkdir -p "$build/data" && for file in data/readers/*.c; do echo "DTX_VARIANT($(basename "$file" .c))"; done \
     >"$build/data/readers.inc"
 
 # Objects again where the source or any header is newer.
-headers=$(find kernels data checkpoints parallel tests/parse -name '*.h' -printf '%T@\n' | sort -n | tail -n 1)
+headers=$(find kernels data checkpoints parallel trainer tests/parse -name '*.h' -printf '%T@\n' | sort -n | tail -n 1)
 for source in "${sources[@]}"; do
     object=$build/object/${source//\//_}.o
     if awk -v object="$(stat -c %.Y "$object" 2>/dev/null || echo 0)" -v header="$headers" \
@@ -78,6 +78,10 @@ seeds() {
         { printf 'dtx ledger 1\nsamples 40\nfile 01 100 a\nfile 02 60 b\nfile 03 9 c\n'
             printf 'course 0 0 7 10 3 0 0 0 0\ncourse 1 0 1 7 8 1 2 3 1\nlayer 0 5 0 1 3 0 0-1 1\n'
             printf 'layer 1 5 0 1 2 1 1 1\ncourse -1 9 0 3 0 0 0 0 2\nskip 5 9\nend\n'; } >"$folder/one" ;;
+    points)
+        printf 'variant,N,D,loss,seed\ndiff,1e6,1e8,3.5,1\nsoftmax,2e6,"1e8",3.6,1\n' >"$folder/comma"
+        printf '\357\273\277"Model Size";flops;loss;state\r\n1e6;6e14;3;done\r\n# x\r\n\r\n1e6;6e15;;failed\r\n' >"$folder/semicolon" ;;
+    health) printf 'dtx health 1\nskipped 1\nrollbacks 2\n3.25 1\n-1e-3 0.5\n2 7\nend\n' >"$folder/one" ;;
     manifest) printf 'dtx checkpoint 1\nsequence 3\nstep 20\nfile checkpoint.h5 10 0123456789abcdef\n' >"$folder/one" ;;
     esac
 }

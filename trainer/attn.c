@@ -139,17 +139,18 @@ struct dtx_attn_fwd_args dtx_attn_forward_args(const struct dtx_env *env, const 
 
 struct dtx_attn_bwd_args dtx_attn_backward_args(const struct dtx_env *env, const struct dtx_attn_core *core, int maps)
 {
-    return (struct dtx_attn_bwd_args){.q = core->q,
-                                      .k = core->k,
-                                      .v = core->v,
-                                      .doc_start = DTX_MUTANT(documents_ignored_in_backward) ? (struct dtx_tensor){0}
-                                                                                             : env->doc_start,
-                                      .maps = maps,
-                                      .scale = scores_scale(env->model),
-                                      .dq = core->dq,
-                                      .dk = core->dk,
-                                      .dv = core->dv,
-                                      .work = env->work};
+    return (struct dtx_attn_bwd_args){
+        .q = core->q,
+        .k = core->k,
+        .v = core->v,
+        .doc_start = DTX_MUTANT(documents_ignored_in_backward) ? (struct dtx_tensor){0} : env->doc_start,
+        .maps = maps,
+        .scale = DTX_MUTANT(transfer_scores_backward_forgotten) ? 1 / sqrt((double)env->model->head_dim)
+                                                                : scores_scale(env->model),
+        .dq = core->dq,
+        .dk = core->dk,
+        .dv = core->dv,
+        .work = env->work};
 }
 
 static size_t work_bytes(const struct dtx_layer *layer)

@@ -2,7 +2,9 @@
 
 #include <stdio.h>
 
+#include "kernels/base/mem.h"
 #include "kernels/base/meter.h"
+#include "kernels/peak.h"
 #include "trainer/snapshot.h"
 
 /* What the table of weights takes on this rank. */
@@ -63,4 +65,29 @@ void dtx_describe_run(const struct dtx_session *s, const struct dtx_stream *stre
         dtx_log(s->ctx, DTX_LOG_INFO,
                 "the checkpoint is of tp %d × pp %d × dp %d%s; this run goes on with the mesh above", was[0], was[2],
                 was[1], context);
+}
+
+enum dtx_status dtx_describe_ranks(struct dtx_session *s, double *peak_flops, size_t *memory_bytes)
+{
+    double seconds = dtx_opt_real(s->opt, "log.peak_seconds");
+    struct {
+        double peak;
+        size_t memory;
+    } mine = {0, s->backend->peak_bytes}, *all;
+    void *p;
+    *peak_flops = 0;
+    *memory_bytes = 0;
+    DTX_TRY(s->ctx, dtx_comm_barrier(s->world));
+    enum dtx_status status =
+        seconds > 0 ? dtx_peak_measure(s->ctx, s->backend, s->config.dtype, seconds, &mine.peak) : DTX_OK;
+    DTX_TRY(s->ctx, dtx_comm_agree(s->world, status));
+    DTX_TRY(s->ctx, dtx_mem_alloc(s->ctx, s->world->size, sizeof mine, &p));
+    all = p;
+    status = dtx_comm_gather_bytes(s->world, &mine, sizeof mine, all);
+    for (int r = 0; r < s->world->size && status == DTX_OK; r++) {
+        *peak_flops += all[r].peak;
+        *memory_bytes = all[r].memory > *memory_bytes ? all[r].memory : *memory_bytes;
+    }
+    dtx_mem_free(p);
+    return status;
 }

@@ -1,8 +1,12 @@
 #include "trainer/health.h"
 
+#include <ctype.h>
+#include <errno.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "kernels/base/mem.h"
@@ -127,9 +131,10 @@ static void count_chances(const struct dtx_health *h, struct dtx_health_verdict 
                  h->max_skips);
     } else if (v->action == DTX_HEALTH_ROLLBACK && h->rollbacks >= h->max_rollbacks) {
         v->action = DTX_HEALTH_STOP;
-        snprintf(v->why + used, sizeof v->why - used,
-                 "; %d rollback%s to one snapshot did not help (health.max_rollbacks)", h->rollbacks,
-                 h->rollbacks == 1 ? "" : "s");
+        snprintf(
+            v->why + used, sizeof v->why - used,
+            "; %d rollback%s to one snapshot did not help (health.max_rollbacks): go on from an earlier checkpoint",
+            h->rollbacks, h->rollbacks == 1 ? "" : "s");
     }
 }
 
@@ -183,26 +188,56 @@ enum dtx_status dtx_health_write(struct dtx_ctx *ctx, const struct dtx_health *h
     return DTX_OK;
 }
 
+/* "WORD N\n", N from 0 to `most`. */
+static bool read_count(const char **at, const char *word, int64_t most, int64_t *out)
+{
+    char *end;
+    size_t n = strlen(word);
+    if (strncmp(*at, word, n) != 0 || !isdigit((unsigned char)(*at)[n]))
+        return false;
+    errno = 0;
+    *out = strtoll(*at + n, &end, 10);
+    if (errno != 0 || *out > most || *end != '\n')
+        return false;
+    *at = end + 1;
+    return true;
+}
+
+/* A finite number and the character behind it. */
+static bool read_real(const char **at, char behind, double *out)
+{
+    char *end;
+    if (!isdigit((unsigned char)**at) && **at != '-')
+        return false;
+    *out = strtod(*at, &end);
+    if (end == *at || *end != behind || !isfinite(*out)) /* "1e999", "-inf" */
+        return false;
+    *at = end + 1;
+    return true;
+}
+
 enum dtx_status dtx_health_read(struct dtx_ctx *ctx, const char *text, struct dtx_health *h)
 {
-    struct dtx_health read = *h;
-    int used = 0;
-    read.seen = 0;
+    int64_t skipped, rollbacks, seen = 0;
+    double loss = 0, norm = 0;
+    const char *at = text;
     if (!text || !*text || DTX_MUTANT(health_forgotten_on_resume))
         return DTX_OK;
-    if (strncmp(text, first_line, sizeof first_line - 1) != 0 ||
-        sscanf(text + sizeof first_line - 1, "skipped %d\nrollbacks %" SCNd64 "\n%n", &read.skipped,
-               &read.all_rollbacks, &used) != 2)
-        return dtx_fail(ctx, DTX_E_FORMAT, "the checkpoint's /health is not what dtx writes: '%.60s…'", text);
-    const char *at = text + sizeof first_line - 1 + used;
-    double loss, norm;
-    for (; sscanf(at, "%lf %lf\n%n", &loss, &norm, &used) == 2; at += used) {
-        read.losses[read.seen % read.window] = loss;
-        read.norms[read.seen % read.window] = norm;
-        read.seen++;
+    bool good = strncmp(at, first_line, sizeof first_line - 1) == 0;
+    at += good ? sizeof first_line - 1 : 0;
+    good =
+        good && read_count(&at, "skipped ", INT_MAX, &skipped) && read_count(&at, "rollbacks ", INT64_MAX, &rollbacks);
+    for (; good && strcmp(at, last_line) != 0; seen++) {
+        good = read_real(&at, ' ', &loss) && read_real(&at, '\n', &norm);
+        h->losses[seen % h->window] = loss;
+        h->norms[seen % h->window] = norm;
     }
-    if (strcmp(at, last_line) != 0)
-        return dtx_fail(ctx, DTX_E_FORMAT, "the checkpoint's /health has no end: '%.60s'", at);
-    *h = read;
+    if (!good)
+        return dtx_fail(ctx, DTX_E_FORMAT,
+                        "the checkpoint's /health is not what dtx writes, from its byte %lld on: '%.60s'",
+                        (long long)(at - text), at);
+    h->seen = seen;
+    h->skipped = (int)skipped;
+    h->all_rollbacks = rollbacks;
     return DTX_OK;
 }

@@ -10,7 +10,6 @@
 #include "kernels/base/clock.h"
 #include "kernels/base/mem.h"
 #include "kernels/base/mutant.h"
-#include "kernels/peak.h"
 #include "parallel/watch.h"
 #include "trainer/deadline.h"
 #include "trainer/describe.h"
@@ -202,31 +201,6 @@ static enum dtx_status open_run_folder(struct loop *l)
                              l->log_every, &l->progress);
 }
 
-/* GEMM peak of all ranks together, measured at once on all; memory of the fullest rank. */
-static enum dtx_status measure_ranks(struct loop *l)
-{
-    struct dtx_session *s = l->s;
-    double seconds = dtx_opt_real(s->opt, "log.peak_seconds");
-    struct {
-        double peak;
-        size_t memory;
-    } mine = {0, s->backend->peak_bytes}, *all;
-    void *p;
-    DTX_TRY(l->ctx, dtx_comm_barrier(s->world));
-    enum dtx_status status =
-        seconds > 0 ? dtx_peak_measure(l->ctx, s->backend, s->config.dtype, seconds, &mine.peak) : DTX_OK;
-    DTX_TRY(l->ctx, dtx_comm_agree(s->world, status));
-    DTX_TRY(l->ctx, dtx_mem_alloc(l->ctx, s->world->size, sizeof mine, &p));
-    all = p;
-    status = dtx_comm_gather_bytes(s->world, &mine, sizeof mine, all);
-    for (int r = 0; r < s->world->size && status == DTX_OK; r++) {
-        l->peak += all[r].peak;
-        l->memory_bytes = all[r].memory > l->memory_bytes ? all[r].memory : l->memory_bytes;
-    }
-    dtx_mem_free(p);
-    return status;
-}
-
 /* The watch ends the run, on whichever rank and thread. */
 static void note_hang(void *self, const char *cause)
 {
@@ -256,7 +230,7 @@ static enum dtx_status open_loop(struct loop *l)
     DTX_TRY(l->ctx, dtx_comm_agree(s->world, root(l) ? open_run_folder(l) : DTX_OK));
     DTX_TRY(l->ctx, dtx_watch_share(s->world, s->run_dir, note_hang, s));
     dtx_start_mark(&s->start, "run folder");
-    DTX_TRY(l->ctx, measure_ranks(l));
+    DTX_TRY(l->ctx, dtx_describe_ranks(s, &l->peak, &l->memory_bytes));
     dtx_start_mark(&s->start, "peak");
     DTX_TRY(l->ctx, dtx_tracing_open(s, &l->tracing));
     DTX_TRY(l->ctx, dtx_saver_open(s, l->progress, &l->saver));
@@ -528,7 +502,10 @@ static enum dtx_status cut_metrics(struct loop *l)
 {
     struct dtx_metrics *metrics = l->metrics;
     l->metrics = NULL;
-    DTX_TRY(l->ctx, dtx_metrics_close(l->ctx, metrics));
+    if (dtx_metrics_close(l->ctx, metrics) != DTX_OK) { /* a full disk ends no run */
+        dtx_log(l->ctx, DTX_LOG_WARN, "%s", l->ctx->error.text);
+        dtx_error_clear(l->ctx);
+    }
     return dtx_metrics_open(l->ctx, l->s->run_dir, l->point.step, &l->metrics);
 }
 

@@ -49,6 +49,8 @@ static enum dtx_status run(struct dtx_ctx *ctx, int argc, char **argv)
     bool done, next_stage = false;
     DTX_TRY(ctx, dtx_stop_install(ctx, &stop));
     enum dtx_status status = dtx_session_open(ctx, &command, argc, argv, &session, &done);
+    if (status == DTX_OK && !done && session.world->rank == 0)
+        dtx_transfer_log(ctx, &session.config.model.transfer);
     if (status == DTX_OK && !done)
         status = dtx_loop_run(&session, &next_stage);
     else if (status != DTX_OK)

@@ -16,8 +16,20 @@ static const struct {
 };
 enum { KERNELS = sizeof kernels / sizeof *kernels };
 
+/* Copies take 16 bytes at a time. */
+static bool is_aligned(const attn_job &job)
+{
+    const void *const list[] = {job.q, job.k, job.v, job.do_, job.o, job.o2, job.dq, job.dk, job.dv};
+    for (const void *p : list)
+        if ((uintptr_t)p & 15)
+            return false;
+    return true;
+}
+
 static int find(const attn_job &job)
 {
+    if (!is_aligned(job))
+        return -1;
     for (int i = 0; i < KERNELS; i++)
         if (kernels[i].d == job.d && kernels[i].maps == job.maps && job.dv_width == job.d * job.maps)
             return i;

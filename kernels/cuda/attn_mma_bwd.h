@@ -57,7 +57,8 @@ template <int D, int MAPS> DTX_KERNEL(ATTN_THREADS, (D > 64 ? 1 : 2)) attn_bwd_k
     const int tiles = (p.tq + STEP - 1) / STEP, low = j0 - p.shift > 0 ? (j0 - p.shift) / STEP : 0;
     const int per_head = tiles > low ? tiles - low : 0, steps = per_head * group;
     auto next_visible = [&](int step) {
-        while (step < steps && p.doc_start && p.tile_first[b * tiles + low + step % per_head] >= j0 + ROWS)
+        while (step < steps && p.doc_start &&
+               p.tile_first[b * tiles + low + step % per_head] >= j0 + (DTX_MUTANT(cuda_attn_tile_lost) ? 0 : ROWS))
             step++;
         return step;
     };
@@ -122,7 +123,8 @@ template <int D, int MAPS> DTX_KERNEL(ATTN_THREADS, (D > 64 ? 1 : 2)) attn_bwd_k
             DTX_UNROLL for (int x = 0; x < plan::P_FLOATS; x++) exchange[x * ATTN_THREADS] = s[x / 4][x % 4];
             DTX_UNROLL for (int x = 0; x < plan::DP_FLOATS; x++) exchange[(plan::P_FLOATS + x) * ATTN_THREADS] =
                 half[x / 4][x % 4];
-            dtx_block_sync_some(1 + (warp & 3), 64);
+            if (!DTX_MUTANT(cuda_attn_exchange_early))
+                dtx_block_sync_some(1 + (warp & 3), 64);
             DTX_UNROLL for (int x = 0; x < plan::P_FLOATS; x++)
             {
                 float theirs = partner[x * ATTN_THREADS], mine = s[x / 4][x % 4];
@@ -140,7 +142,7 @@ template <int D, int MAPS> DTX_KERNEL(ATTN_THREADS, (D > 64 ? 1 : 2)) attn_bwd_k
         uint32_t operand[STEP / 16][4];
         attn_to_operand<STEP>(operand, MAPS == 2 ? combined : s);
         attn_mma_columns<D, STEP, PITCH>(dv, operand, tile_do + map * D);
-        const float sign = map == 1 ? -lambda : 1.f;
+        const float sign = map == 1 && !DTX_MUTANT(cuda_attn_ds_sign) ? -lambda : 1.f;
         DTX_UNROLL for (int n = 0; n < STEP / 8; n++)
         {
             DTX_UNROLL for (int x = 0; x < 4; x++) s[n][x] *=

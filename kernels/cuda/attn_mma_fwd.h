@@ -79,7 +79,10 @@ template <int D, int MAPS> DTX_KERNEL(ATTN_THREADS, (D > 64 ? 1 : 2)) attn_fwd_k
         if (tile + 1 < end)
             load(tile + 1);
         dtx_copy_commit();
-        dtx_copy_wait<1>();
+        if (DTX_MUTANT(cuda_attn_wait_short))
+            dtx_copy_wait<2>();
+        else
+            dtx_copy_wait<1>();
         dtx_block_sync();
         const dtx_bf16 *tile_k = stages + (tile & 1) * 2 * plan::KV_ELEMENTS, *tile_v = tile_k + plan::KV_ELEMENTS;
         float s[KEYS / 8][4], keep[2];
@@ -99,12 +102,13 @@ template <int D, int MAPS> DTX_KERNEL(ATTN_THREADS, (D > 64 ? 1 : 2)) attn_fwd_k
         attn_softmax_step<KEYS>(s, max, sum, keep, scale);
         DTX_UNROLL for (int n = 0; n < WIDTH / 8; n++)
         {
-            DTX_UNROLL for (int x = 0; x < 4; x++) o[n][x] *= keep[x / 2];
+            DTX_UNROLL for (int x = 0; x < 4; x++) o[n][x] *= DTX_MUTANT(cuda_attn_no_rescale) ? 1.f : keep[x / 2];
         }
         uint32_t operand[KEYS / 16][4];
         attn_to_operand<KEYS>(operand, s);
         attn_mma_columns<WIDTH, KEYS, PITCH>(o, operand, tile_v);
-        dtx_block_sync(); /* before the next copies overwrite this stage */
+        if (!DTX_MUTANT(cuda_attn_stage_reused))
+            dtx_block_sync(); /* before the next copies overwrite this stage */
     }
     dtx_copy_wait<0>();
 

@@ -37,7 +37,8 @@ template <class T> DTX_KERNEL(WARPS * 32, 1) merge_kernel(DTX_ARGUMENT(rows_job)
         const T *part = (const T *)(m ? p.o2 : p.o) + row * p.width;
         for (int c = lane; c < p.width; c += 32)
             into[c] = (wa * into[c] + wb * part[c]) * inverse;
-        dtx_warp_sync(); /* all lanes have read the old sum */
+        if (!DTX_MUTANT(cuda_attn_merge_unsynced))
+            dtx_warp_sync(); /* all lanes have read the old sum */
         if (lane == 0)
             *into_lse = sum == 0 ? T(-INFINITY) : T(top + log(sum));
     }
@@ -90,7 +91,7 @@ template <class real> DTX_KERNEL(SUM_THREADS, 1) dots_sum_kernel(DTX_ARGUMENT(ro
     for (int64_t x = threadIdx.x; x < n; x += SUM_THREADS) {
         real *r = (real *)p.dsum + ((x / p.tq * p.heads + head) * 2) * p.tq + x % p.tq, *s = r + p.tq;
         total += *s;
-        *r += lambda * *s;
+        *r += DTX_MUTANT(cuda_attn_dots_no_lambda) ? 0 : lambda * *s;
         *s = -lambda * *s;
     }
     total = dtx_block_sum(total, scratch);

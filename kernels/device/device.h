@@ -14,8 +14,16 @@
 #include <cstdint>
 #include <cstring>
 
+extern "C" {
+#include "kernels/base/mutant.h"
+}
+
 #if defined(__CUDACC__)
 #include <cuda_runtime.h>
+
+/* Planted faults of kernels exist in the emulator only: a device has no environment. */
+#undef DTX_MUTANT
+#define DTX_MUTANT(name) 0
 
 #define DTX_KERNEL(threads, blocks)   static __global__ void __launch_bounds__(threads, blocks)
 #define DTX_ARGUMENT(type)            const __grid_constant__ type

@@ -1,6 +1,7 @@
 /* Asynchronous copies: the destination is NaN from the issue until the wait that covers the copy. */
 #include <cstring>
 
+#include "kernels/base/mutant.h"
 #include "kernels/simt/machine.h"
 
 static thread_state *running()
@@ -14,7 +15,8 @@ void dtx_simt_copy(void *to, const void *from, size_t bytes, struct dtx_site sit
     dtx_simt_check_access(to, bytes, bytes, "asynchronous copy to shared memory", site);
     if (from)
         dtx_simt_check_access(from, bytes, bytes, "asynchronous copy from device memory", site);
-    memory_poison(to, bytes);
+    if (!DTX_MUTANT(simt_copy_leaves_old))
+        memory_poison(to, bytes);
     t->copies.push_back({to, from, bytes, t->groups});
 }
 

@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "kernels/base/mutant.h"
 #include "kernels/simt/machine.h"
 
 machine *machine_now()
@@ -191,7 +192,8 @@ void dtx_simt_barrier(int id, int threads, const char *what, struct dtx_site sit
     } else if (threads != b->expected) {
         dtx_simt_fault(site, "%s of %d threads meets one of %d at %s:%d", what, threads, b->expected, b->site.file,
                        b->site.line);
-    } else if (id == 0 && (site.line != b->site.line || strcmp(site.file, b->site.file) != 0)) {
+    } else if (id == 0 && !DTX_MUTANT(simt_barrier_anywhere) &&
+               (site.line != b->site.line || strcmp(site.file, b->site.file) != 0)) {
         dtx_simt_fault(site, "%s while others wait in the one at %s:%d", what, b->site.file, b->site.line);
     }
     b->arrived++;
@@ -308,7 +310,8 @@ static void run_block(machine *m)
         b = barrier();
     memory_poison(m->dynamic, m->dynamic_bytes);
     for (auto &piece : m->statics)
-        memory_poison(piece.second, m->static_bytes[piece.first]);
+        if (!DTX_MUTANT(simt_shared_kept))
+            memory_poison(piece.second, m->static_bytes[piece.first]);
     prepare_threads(m);
     m->thread = pick(m);
     dtx_fiber_switch(&m->outside, &running()->fiber, false);

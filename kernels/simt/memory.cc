@@ -1,6 +1,7 @@
 /* Device and shared memory with guard zones. */
 #include <cstdlib>
 #include <cstring>
+#include <mutex>
 
 #include "kernels/simt/machine.h"
 
@@ -13,10 +14,14 @@
 
 enum { GUARD = 256, PATTERN = 0xFB };
 
-/* Allocations by address. They are shared by all threads of a process that emulates, each on its own pieces. */
-static std::map<uintptr_t, size_t> &allocations()
+/* Allocations of the process by address; any thread may free them. */
+struct allocation_list {
+    std::mutex lock;
+    std::map<uintptr_t, size_t> size;
+};
+static allocation_list &allocations()
 {
-    static thread_local std::map<uintptr_t, size_t> list;
+    static allocation_list list;
     return list;
 }
 
@@ -67,7 +72,8 @@ void memory_poison(void *p, size_t bytes)
 void *dtx_simt_alloc(size_t bytes)
 {
     unsigned char *p = guarded(bytes);
-    allocations()[(uintptr_t)p] = bytes;
+    std::lock_guard<std::mutex> hold(allocations().lock);
+    allocations().size[(uintptr_t)p] = bytes;
     return p;
 }
 
@@ -75,11 +81,12 @@ void dtx_simt_free(void *p)
 {
     if (!p)
         return;
-    auto found = allocations().find((uintptr_t)p);
-    if (found == allocations().end())
+    std::lock_guard<std::mutex> hold(allocations().lock);
+    auto found = allocations().size.find((uintptr_t)p);
+    if (found == allocations().size.end())
         abort();
     guarded_free((unsigned char *)p, found->second);
-    allocations().erase(found);
+    allocations().size.erase(found);
 }
 
 static bool within(const void *p, size_t bytes, const void *piece, size_t piece_bytes)
@@ -96,8 +103,9 @@ bool memory_is_inside(const void *p, size_t bytes)
     for (const auto &piece : m->statics)
         if (within(p, bytes, piece.second, m->static_bytes[piece.first]))
             return true;
-    auto next = allocations().upper_bound((uintptr_t)p);
-    if (next == allocations().begin())
+    std::lock_guard<std::mutex> hold(allocations().lock);
+    auto next = allocations().size.upper_bound((uintptr_t)p);
+    if (next == allocations().size.begin())
         return false;
     --next;
     return within(p, bytes, (void *)next->first, next->second);
@@ -105,7 +113,8 @@ bool memory_is_inside(const void *p, size_t bytes)
 
 bool memory_guards_kept()
 {
-    for (const auto &piece : allocations())
+    std::lock_guard<std::mutex> hold(allocations().lock);
+    for (const auto &piece : allocations().size)
         if (ptrdiff_t at = guard_damage((unsigned char *)piece.first, piece.second)) {
             report("byte %td of an allocation of %zu bytes was written", at, piece.second);
             return false;

@@ -13,8 +13,16 @@ static void report(struct dtx_preflight *p, int node, bool fatal, const char *ch
 static void report(struct dtx_preflight *p, int node, bool fatal, const char *check, const char *format, ...)
 {
     va_list arguments;
-    if (p->n_problems == DTX_PREFLIGHT_PROBLEMS)
-        return;
+    if (p->n_problems == p->problems_room) {
+        int room = 2 * p->problems_room + 16;
+        void *more = realloc(p->problems, (size_t)room * sizeof *p->problems);
+        if (!more) {
+            dtx_fail(p->ctx, DTX_E_MEMORY, "no memory for %d findings", room);
+            return;
+        }
+        p->problems = more;
+        p->problems_room = room;
+    }
     struct dtx_preflight_problem *problem = &p->problems[p->n_problems++];
     *problem = (struct dtx_preflight_problem){.node = node, .fatal = fatal, .check = check};
     va_start(arguments, format);
@@ -184,7 +192,7 @@ static void judge_clocks(struct dtx_preflight *p)
     }
 }
 
-/* How many ranks' texts (offset into the record, length 0: eight bytes) are this rank's. */
+/* How many ranks have this rank's value in a field of the record. */
 static int same(const struct dtx_preflight *p, int rank, size_t offset, size_t bytes)
 {
     int n = 0;
@@ -208,19 +216,22 @@ static void judge_programs(struct dtx_preflight *p)
 {
     int program = usual_rank(p, FIELD(program)), libraries = usual_rank(p, FIELD(libraries)),
         isa = usual_rank(p, FIELD(isa));
-    for (int n = 0; n < p->n_nodes; n++) {
-        int first = p->nodes[n].rank[0];
-        const struct dtx_preflight_rank *r = &p->ranks[first];
-        if (strcmp(r->libraries, p->ranks[libraries].libraries) != 0)
-            report(p, n, true, "libraries", "has %s; most have %s", r->libraries, p->ranks[libraries].libraries);
-        else if (r->program != p->ranks[program].program)
-            report(p, n, true, "program",
-                   "runs another executable of dtx than most (%016llx, not %016llx): an old copy on its own disk?",
-                   (unsigned long long)r->program, (unsigned long long)p->ranks[program].program);
-        if (r->isa != p->ranks[isa].isa)
-            report(p, n, false, "processor", "%s has instruction set %s, most have %s: all ranks take the lowest",
-                   r->processor, dtx_isa_name(r->isa), dtx_isa_name(p->ranks[isa].isa));
-    }
+    for (int n = 0; n < p->n_nodes; n++)
+        for (int i = 0, said = 0; i < p->nodes[n].n && !said; i++) {
+            const struct dtx_preflight_rank *r = &p->ranks[p->nodes[n].rank[i]];
+            said = 1;
+            if (strcmp(r->libraries, p->ranks[libraries].libraries) != 0)
+                report(p, n, true, "libraries", "has %s; most have %s", r->libraries, p->ranks[libraries].libraries);
+            else if (r->program != p->ranks[program].program)
+                report(p, n, true, "program",
+                       "runs another executable of dtx than most (%016llx, not %016llx): an old copy on its own disk?",
+                       (unsigned long long)r->program, (unsigned long long)p->ranks[program].program);
+            else if (r->isa != p->ranks[isa].isa)
+                report(p, n, false, "processor", "%s has instruction set %s, most have %s: all ranks take the lowest",
+                       r->processor, dtx_isa_name(r->isa), dtx_isa_name(p->ranks[isa].isa));
+            else
+                said = 0;
+        }
 }
 
 /* Which side of a folder that is not shared is wrong, nobody can tell when as many see it as do not. */
@@ -254,7 +265,7 @@ static void judge_steps(struct dtx_preflight *p)
             report(p, p->node_of[r], true, "steps", "rank %d is to blame for wrong steps", r);
 }
 
-void dtx_preflight_judge(struct dtx_preflight *p)
+enum dtx_status dtx_preflight_judge(struct dtx_preflight *p)
 {
     p->n_problems = 0;
     judge_programs(p);
@@ -271,4 +282,5 @@ void dtx_preflight_judge(struct dtx_preflight *p)
     judge_clocks(p);
     judge_links(p);
     judge_steps(p);
+    return p->ctx->error.status;
 }

@@ -1,5 +1,5 @@
-/* Clocks and the network: each node's clock beside rank 0's; all-reduce within a node; every node with others in pairs,
- * all pairs of a round at once, so that one bad link stands out. */
+/* Clocks and the network: each node's clock beside rank 0's; all-reduce within a node and over all ranks; every node
+ * with others in pairs, all pairs of a round at once, so that one bad link stands out. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -169,8 +169,10 @@ enum dtx_status dtx_preflight_links(struct dtx_preflight *p)
     int turns = p->n_nodes + p->n_nodes % 2 - 1;
     p->rounds = turns < DTX_PREFLIGHT_ROUNDS ? turns : DTX_PREFLIGHT_ROUNDS;
     p->rounds = p->n_nodes > 1 ? p->rounds : 0;
+    p->reduce = p->reduce_one = NAN;
     if (p->rounds == 0)
         return DTX_OK;
+    DTX_TRY(p->ctx, dtx_measure_all_reduce(p->world, p->backend, p->seconds / 2, &p->reduce, &p->reduce_one));
     enum dtx_status status = dtx_mem_alloc(p->ctx, 2 * most_bytes, 1, &buffers);
     DTX_TRY(p->ctx, dtx_comm_agree(p->world, status));
     status = measure_rounds(p, buffers);

@@ -139,5 +139,6 @@ void dtx_preflight_free(struct dtx_preflight *p)
     dtx_mem_free(p->nodes);
     dtx_mem_free(p->node_of);
     dtx_mem_free(p->suspect);
+    free(p->problems);
     dtx_mem_free(p);
 }

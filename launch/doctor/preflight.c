@@ -140,6 +140,9 @@ static void say(const struct dtx_preflight *p, const char *what)
 static enum dtx_status measure(struct dtx_preflight *p, const struct dtx_session *s)
 {
     DTX_TRY(p->ctx, dtx_preflight_identify(p));
+    enum dtx_status status =
+        p->world->rank == 0 ? dtx_preflight_write_bad(p, NULL) : DTX_OK; /* not an earlier call's */
+    DTX_TRY(p->ctx, dtx_comm_agree(p->world, status));
     DTX_TRY(p->ctx, dtx_preflight_share_folder(p, dtx_opt_text(s->opt, "folder"), s->run_dir));
     DTX_TRY(p->ctx, dtx_watch_share(p->world, p->folder, note_hang, p));
     say(p, "products and memory");
@@ -160,7 +163,7 @@ static enum dtx_status report(struct dtx_preflight *p, const struct dtx_opt *opt
     void *memory;
     const char *json = dtx_opt_text(opt, "json");
     int bad_nodes = 0, fatal = 0;
-    dtx_preflight_judge(p);
+    DTX_TRY(p->ctx, dtx_preflight_judge(p));
     dtx_preflight_show(p, stdout);
     fflush(stdout);
     if (*json)

@@ -10,7 +10,7 @@
 #include "trainer/selfcheck.h"
 #include "trainer/session.h"
 
-enum { DTX_PREFLIGHT_ROUNDS = 7, DTX_PREFLIGHT_PROBLEMS = 256 };
+enum { DTX_PREFLIGHT_ROUNDS = 7 };
 
 /* What is compared between ranks or nodes. The first two are of every rank, the others of each node's first. */
 enum dtx_preflight_measure {
@@ -68,13 +68,14 @@ struct dtx_preflight {
     int *node_of;                /* [size] */
     struct dtx_comm *node_ranks; /* of this node */
     int rounds;                  /* of links */
+    double reduce, reduce_one;   /* all-reduce over all ranks: bytes/s; seconds for one number. NaN: one node */
     bool steps_compared;
     char steps_left_out[128]; /* why not */
     const struct dtx_selfcheck_model *model;
     struct dtx_selfcheck_verdict steps;
     bool *suspect; /* [size] of the steps */
-    int n_problems;
-    struct dtx_preflight_problem problems[DTX_PREFLIGHT_PROBLEMS]; /* rank 0 */
+    int n_problems, problems_room;
+    struct dtx_preflight_problem *problems; /* rank 0 */
     double begin, took;
 };
 
@@ -101,7 +102,7 @@ enum dtx_status dtx_preflight_links(struct dtx_preflight *p);
 int dtx_preflight_partner(const struct dtx_preflight *p, int node, int round);
 
 /* Rank 0: what is out of line. */
-void dtx_preflight_judge(struct dtx_preflight *p);
+enum dtx_status dtx_preflight_judge(struct dtx_preflight *p);
 bool dtx_preflight_slow(const struct dtx_preflight *p); /* worth a second look at speeds; every rank, not collective */
 /* Of the ranks' values of a measure (NaN left out); 0 without any. Not collective. */
 double dtx_preflight_median(const struct dtx_preflight *p, enum dtx_preflight_measure measure);
@@ -112,7 +113,7 @@ bool dtx_preflight_bad(const struct dtx_preflight *p, int node); /* the node has
 /* Rank 0: the table; the whole as JSON to a path. */
 void dtx_preflight_show(const struct dtx_preflight *p, FILE *file);
 enum dtx_status dtx_preflight_write_json(const struct dtx_preflight *p, const char *path);
-/* Names of nodes, one a line, to p->bad_nodes ("": nowhere); any rank. */
+/* Names of nodes, one a line, to p->bad_nodes ("": nowhere); any rank. NULL: of none. */
 enum dtx_status dtx_preflight_write_bad(const struct dtx_preflight *p, const bool *bad);
 
 #endif

@@ -116,6 +116,16 @@ static void print_table(const struct dtx_preflight *p, FILE *file)
         "\nGEMM, memory: of each node's slowest rank, all at once; links: each way, all pairs of a round at once\n");
 }
 
+static void print_network(const struct dtx_preflight *p, FILE *file)
+{
+    char speed[32], one[32];
+    if (p->rounds == 0)
+        return;
+    dtx_report_scaled(p->reduce, "B/s", speed);
+    dtx_report_seconds(p->reduce_one, one);
+    fprintf(file, "all-reduce over all ranks: 16 MiB at %s, one number in %s\n", speed, one);
+}
+
 static void print_steps(const struct dtx_preflight *p, FILE *file)
 {
     if (!p->steps_compared)
@@ -133,6 +143,7 @@ void dtx_preflight_show(const struct dtx_preflight *p, FILE *file)
 {
     int bad = 0, fatal = 0;
     print_table(p, file);
+    print_network(p, file);
     print_steps(p, file);
     for (int i = 0; i < p->n_problems; i++) {
         const struct dtx_preflight_problem *problem = &p->problems[i];
@@ -200,8 +211,10 @@ static json_t *whole_json(const struct dtx_preflight *p)
     }
     json_t *steps = json_pack("{s:b, s:b, s:s}", "compared", p->steps_compared, "right", !p->steps.wrong, "text",
                               p->steps_compared ? p->steps.text : p->steps_left_out);
-    return json_pack("{s:b, s:i, s:f, s:f, s:o, s:o, s:o}", "passed", passed, "ranks", p->world->size, "seconds",
-                     p->took, "time", dtx_clock_wall(), "steps", steps, "problems", problems, "nodes", nodes);
+    return json_pack("{s:b, s:i, s:f, s:f, s:o, s:o, s:o, s:o, s:o}", "passed", passed, "ranks", p->world->size,
+                     "seconds", p->took, "time", dtx_clock_wall(), "all_reduce_bytes_per_second", number(p->reduce),
+                     "all_reduce_latency_seconds", number(p->reduce_one), "steps", steps, "problems", problems, "nodes",
+                     nodes);
 }
 
 enum dtx_status dtx_preflight_write_json(const struct dtx_preflight *p, const char *path)
@@ -221,7 +234,7 @@ enum dtx_status dtx_preflight_write_bad(const struct dtx_preflight *p, const boo
         return DTX_OK;
     FILE *file = fopen(p->bad_nodes, "w");
     bool good = file != NULL;
-    for (int n = 0; n < p->n_nodes && good; n++)
+    for (int n = 0; bad && n < p->n_nodes && good; n++)
         good = !bad[n] || fprintf(file, "%s\n", p->nodes[n].name) > 0;
     if (file)
         good = fclose(file) == 0 && good;

@@ -47,14 +47,20 @@ static int64_t draw_group(const struct dtx_samples *s, int group, uint64_t key, 
     return different;
 }
 
-static void draw(const struct dtx_samples *s, const struct dtx_law *law, const uint64_t *keys, int64_t r,
+/* The same turn for all groups, so that pairs stay pairs. */
+static void draw(const struct dtx_samples *s, const struct dtx_law_fit *fit, const uint64_t *keys, int64_t r,
                  double *weight)
 {
-    int needed = law->common + law->per_group;
-    for (int g = 0; g < s->groups; g++)
-        for (int attempt = 0; attempt < ATTEMPTS; attempt++)
-            if (draw_group(s, g, keys[g], (uint64_t)r * ATTEMPTS + (uint64_t)attempt, weight) >= needed)
-                break;
+    for (int attempt = 0; attempt < ATTEMPTS; attempt++) {
+        int64_t different = 0, least = INT64_MAX;
+        for (int g = 0; g < s->groups; g++) {
+            int64_t n = draw_group(s, g, keys[g], (uint64_t)r * ATTEMPTS + (uint64_t)attempt, weight);
+            different += n;
+            least = dtx_min64(least, n);
+        }
+        if (different >= fit->n && least >= 2)
+            break;
+    }
 }
 
 enum dtx_status dtx_estimate_make(struct dtx_ctx *ctx, const struct dtx_samples *s, const struct dtx_law_fit *fit,
@@ -75,7 +81,7 @@ enum dtx_status dtx_estimate_make(struct dtx_ctx *ctx, const struct dtx_samples 
         own.weight = (double *)weights + t * s->n;
         for (int64_t r = t; r < draws; r += threads) {
             double *p = e.draws + r * fit->n;
-            draw(s, fit->law, keys, DTX_MUTANT(bootstrap_same_draw) ? 0 : r, own.weight);
+            draw(s, fit, keys, DTX_MUTANT(bootstrap_same_draw) ? 0 : r, own.weight);
             if (!isfinite(dtx_law_refit(fit, &own, p)))
                 for (int i = 0; i < fit->n; i++)
                     p[i] = NAN;

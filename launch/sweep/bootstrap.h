@@ -22,7 +22,7 @@ struct dtx_estimate {
     double *draws; /* [n_draws][fit.n] */
 };
 
-/* keys [groups]. A resample in which fewer different points than parameters of a group are left is drawn again. */
+/* keys [groups]. A resample with fewer different points than parameters, or one in a group, is drawn again. */
 enum dtx_status dtx_estimate_make(struct dtx_ctx *ctx, const struct dtx_samples *s, const struct dtx_law_fit *fit,
                                   int64_t draws, const uint64_t *keys, int threads, struct dtx_estimate *out);
 void dtx_estimate_free(struct dtx_estimate *e);

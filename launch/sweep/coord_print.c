@@ -146,16 +146,11 @@ enum dtx_status dtx_coord_draw(struct dtx_ctx *ctx, const struct dtx_coord_serie
     FILE *script = tmpfile();
     if (!script)
         return dtx_fail(ctx, DTX_E_IO, "cannot make a temporary file: %s", strerror(errno));
-    int kinds = lambda ? DTX_COORD_KINDS : DTX_COORD_LAMBDA, wide = 240 * kinds, tall = 210 * n + 60;
-    if (format == DTX_PLOT_SVG)
-        fprintf(script, "set terminal svg size %d,%d dynamic font 'Helvetica,12' background '#ffffff'\n", wide, tall);
-    else
-        fprintf(script, "set terminal pngcairo size %d,%d font 'Sans,10'\n", wide, tall);
+    int kinds = lambda ? DTX_COORD_KINDS : DTX_COORD_LAMBDA;
+    dtx_gnuplot_begin(script, format, 230 * kinds, 200 * n + 60);
     fprintf(script,
-            "set encoding utf8\nset border 3 linecolor '#555555'\nset tics nomirror textcolor '#333333'\n"
-            "set grid linecolor '#dddddd' linetype 1 linewidth 0.7\nset logscale xy\nset xtics font ',8'\nset yrange "
-            "[%.4g:%.4g]\n"
-            "set palette defined (1 '#a6c8e8', 2 '#1f5fa8')\nset cbrange [1:%d]\nunset colorbox\n"
+            "set logscale xy\nset xtics font ',9'\nset yrange [%.4g:%.4g]\nset palette defined (1 '#a6c8e8', 2 "
+            "'#1f5fa8')\nset cbrange [1:%d]\nunset colorbox\n"
             "set multiplot layout %d,%d title 'Change of a coordinate since the initial model, beside the smallest "
             "model''s; lines: steps 1 (light) to %d (dark); number: slope at the last step'\n",
             low / 1.2, high * 1.2, steps > 1 ? steps : 2, n, kinds, steps);

@@ -8,6 +8,8 @@
 #include "kernels/base/mem.h"
 #include "launch/sweep/commands.h"
 #include "launch/sweep/coord.h"
+#include "launch/sweep/rules.h"
+#include "launch/sweep/spec.h"
 #include "trainer/session.h"
 
 extern char **environ;
@@ -15,11 +17,11 @@ extern char **environ;
 enum { RULES = 3 };
 
 static const struct dtx_opt_row rows[] = {
-    {"preset", DTX_OPT_TEXT, "", NULL, DTX_OPT_CALL, "a shipped configuration by name (laptop, …) or a path"},
     {"rule", DTX_OPT_TEXT, "", NULL, DTX_OPT_CALL,
      "rules to check, of none, mup, completep; default: the configuration's, or none,completep"},
     {"widths", DTX_OPT_TEXT, "64,128,256", NULL, DTX_OPT_CALL, "widths, at the least of the depths"},
     {"depths", DTX_OPT_TEXT, "2,4,8", NULL, DTX_OPT_CALL, "layers, at the least of the widths"},
+    {"grow", DTX_OPT_CHOICE, "heads", "heads|head_dim", DTX_OPT_CALL, "wider models have more heads, or wider ones"},
     {"steps", DTX_OPT_INT, "4", "1..32", DTX_OPT_CALL, "training steps, all on one batch at lr.peak"},
     {"seeds", DTX_OPT_INT, "3", "1..1000", DTX_OPT_CALL, "models of each shape, with other initial weights"},
     {"bound", DTX_OPT_REAL, "0.2", "0..", DTX_OPT_CALL, "largest slope with which a rule counts as transferring"},
@@ -31,12 +33,11 @@ static const struct dtx_opt_row rows[] = {
     {NULL, DTX_OPT_INT, NULL, NULL, DTX_OPT_FREE, NULL}};
 
 static const char usage[] =
-    "usage: dtx sweep coordcheck [CONFIG.yaml] [--preset NAME] [options]\n\n"
-    "Trains small models of several widths and depths for a few steps and says how much coordinates of each kind "
-    "change,\n"
-    "as a power of width and depth: 0 where the rule transfers. Heads and ffn grow with the width, head_dim stays. "
-    "The\n"
-    "base model of a rule is the configuration's (model.base_*), else the smallest of the shapes. Text is made.\n\n";
+    "usage: dtx sweep coordcheck [CONFIG.yaml|SPEC.yaml] [--preset NAME] [options]\n\n"
+    "Trains small models of several widths and depths for a few steps and says how much coordinates of each kind\n"
+    "change, as a power of width and depth: 0 where the rule transfers. Heads and ffn grow with the width. The base\n"
+    "model of a rule is the configuration's (model.base_*), else the smallest of the shapes. Text is made. Of a SPEC\n"
+    "its model counts, and its sweep.lr_rule. One process, fp32.\n\n";
 
 /* Without a configuration: small enough for seconds. The embedding is as large as what blocks add, and λ_init the same
  * in all layers: else models of other depth are not alike from the start, whatever the rule (trainer/transfer.md). */
@@ -52,6 +53,7 @@ struct check {
     struct dtx_engine_config base; /* the configuration's model */
     int64_t widths[DTX_COORD_SHAPES], depths[DTX_COORD_SHAPES];
     int n_widths, n_depths, n_rules;
+    bool wider_heads;
     enum dtx_transfer_rule rules[RULES];
     struct dtx_coord_series series[2 * RULES];
     int n_series;
@@ -79,7 +81,10 @@ static int read_list(struct dtx_opt *opt, const char *key, int64_t out[DTX_COORD
 
 static void read_rules(struct check *c)
 {
+    const struct dtx_sweep_rule *spec = dtx_sweep_rule_find(dtx_opt_text(c->opt, "sweep.lr_rule"));
     const char *text = dtx_opt_text(c->opt, "rule"), *own = dtx_opt_text(c->opt, "model.transfer");
+    if (spec && spec->transfer)
+        own = spec->transfer;
     char copy[64], *rest = copy;
     snprintf(copy, sizeof copy, "%s", *text ? text : strcmp(own, "none") ? own : "none,completep");
     for (char *word; (word = strsep(&rest, ","));) {
@@ -94,56 +99,64 @@ static void read_rules(struct check *c)
     }
 }
 
-/* The model of that width and depth: as many more heads and ffn columns. */
+/* The model of that width and depth: as many more heads, or as much wider ones, and ffn columns. */
 static bool reshape(const struct check *c, enum dtx_transfer_rule rule, int64_t width, int64_t layers,
                     struct dtx_engine_config *out)
 {
     const struct dtx_model_config *m = &c->base.model;
     int64_t base_width = dtx_opt_int(c->opt, "model.base_width"),
-            base_layers = dtx_opt_int(c->opt, "model.base_layers");
-    int64_t grown[] = {m->heads * width, m->kv_heads * width, m->ffn * width};
-    for (int i = 0; i < 3; i++)
-        if (grown[i] % m->width)
-            return false;
+            base_layers = dtx_opt_int(c->opt, "model.base_layers"),
+            base_head_dim = dtx_opt_int(c->opt, "model.base_head_dim");
     *out = c->base;
+    int64_t *const more[] = {&out->model.ffn, &out->model.heads, &out->model.kv_heads};
+    int64_t *const wider[] = {&out->model.ffn, &out->model.head_dim};
+    for (int i = 0; i < (c->wider_heads ? 2 : 3); i++) {
+        int64_t *size = c->wider_heads ? wider[i] : more[i];
+        if (*size * width % m->width)
+            return false;
+        *size = *size * width / m->width;
+    }
+    struct dtx_transfer *t = &out->model.transfer;
     out->model.width = width;
     out->model.layers = layers;
-    out->model.heads = grown[0] / m->width;
-    out->model.kv_heads = grown[1] / m->width;
-    out->model.ffn = grown[2] / m->width;
-    out->model.transfer.rule = rule;
-    out->model.transfer.width = (double)width / (double)(base_width ? base_width : c->widths[0]);
-    out->model.transfer.depth = (double)layers / (double)(base_layers ? base_layers : c->depths[0]);
-    return true;
+    t->rule = rule;
+    t->width = (double)width / (double)(base_width ? base_width : c->widths[0]);
+    t->depth = (double)layers / (double)(base_layers ? base_layers : c->depths[0]);
+    t->head_dim = base_head_dim ? (double)out->model.head_dim / (double)base_head_dim : c->wider_heads ? t->width : 1;
+    return out->model.head_dim % 2 == 0;
 }
 
-/* Rules of other models than the configuration's own are set shape by shape. */
+/* One rank, fp32, the whole batch at once; rules are set shape by shape. */
 static void read_base(struct check *c)
 {
     char batch[32];
     snprintf(batch, sizeof batch, "%lld", (long long)dtx_opt_int(c->opt, "train.batch"));
-    dtx_opt_set(c->opt, "model.transfer", "none", DTX_OPT_FLAG, "coordcheck");
-    dtx_opt_set(c->opt, "train.dtype", "f32", DTX_OPT_FLAG, "coordcheck");
-    dtx_opt_set(c->opt, "train.recompute", "none", DTX_OPT_FLAG, "coordcheck");
-    dtx_opt_set(c->opt, "train.micro_batch", batch, DTX_OPT_FLAG, "coordcheck");
+    const char *const settings[][2] = {
+        {"model.transfer", "none"},   {"train.dtype", "f32"}, {"train.recompute", "none"},
+        {"train.micro_batch", batch}, {"parallel.tp", "1"},   {"parallel.pp", "1"},
+        {"parallel.dp", "1"},         {"parallel.cp", "1"},   {"parallel.schedule", "1f1b"},
+        {"parallel.chunks", "1"},     {"parallel.layout", ""}};
+    for (size_t i = 0; i < sizeof settings / sizeof *settings; i++)
+        dtx_opt_set(c->opt, settings[i][0], settings[i][1], DTX_OPT_FLAG, "coordcheck");
     dtx_engine_config_read(c->opt, 1, &c->base);
     struct dtx_engine_config ignored;
     for (int i = 0; i < c->n_widths; i++)
         if (!reshape(c, DTX_TRANSFER_NONE, c->widths[i], 1, &ignored))
             dtx_opt_fault(c->opt,
-                          "widths: %lld is not a width to which %lld heads, %lld key/value heads and ffn %lld of width "
-                          "%lld can grow",
+                          "widths: %lld is not a width to which %lld heads, %lld key/value heads of %lld and ffn %lld "
+                          "of width %lld can grow by %s",
                           (long long)c->widths[i], (long long)c->base.model.heads, (long long)c->base.model.kv_heads,
-                          (long long)c->base.model.ffn, (long long)c->base.model.width);
+                          (long long)c->base.model.head_dim, (long long)c->base.model.ffn,
+                          (long long)c->base.model.width, dtx_opt_text(c->opt, "grow"));
 }
 
 static enum dtx_status read_options(struct check *c, int argc, char **argv)
 {
-    const struct dtx_opt_row *const tables[] = {rows, dtx_train_options};
+    const struct dtx_opt_row *const tables[] = {rows, dtx_sweep_options, dtx_train_options};
     struct dtx_ctx *ctx = c->ctx;
     const char *word = NULL;
     int n_words = 0;
-    DTX_TRY(ctx, dtx_opt_create(ctx, tables, 2, &c->opt));
+    DTX_TRY(ctx, dtx_opt_create(ctx, tables, 3, &c->opt));
     DTX_TRY(ctx, dtx_opt_load_args(ctx, c->opt, argc, argv, &word, 1, &n_words));
     if (dtx_opt_bool(c->opt, "help"))
         return DTX_OK;
@@ -155,6 +168,7 @@ static enum dtx_status read_options(struct check *c, int argc, char **argv)
     DTX_TRY(ctx, dtx_session_load_preset(ctx, c->opt));
     c->n_widths = read_list(c->opt, "widths", c->widths);
     c->n_depths = read_list(c->opt, "depths", c->depths);
+    c->wider_heads = strcmp(dtx_opt_text(c->opt, "grow"), "head_dim") == 0;
     read_rules(c);
     read_base(c);
     return dtx_opt_check(ctx, c->opt);

@@ -8,7 +8,9 @@
 #include "kernels/base/mem.h"
 #include "trainer/metrics.h"
 
-enum { CURVE_POINTS = 400, HELDOUT_LEAST = 8, PATH_BYTES = 4096 };
+enum { CURVE_POINTS = 1000, HELDOUT_LEAST = 8, PATH_BYTES = 4096 };
+
+static const double piece = 1.03; /* of steps: 10⁹ of them make 600 pieces */
 
 static bool metrics_path(const char *folder, const struct dtx_point *point, char *path)
 {
@@ -25,24 +27,27 @@ static const double *choose_losses(const struct dtx_losses *l)
     return heldout >= HELDOUT_LEAST ? l->heldout : l->loss;
 }
 
-/* Every so many steps that few points are left; single losses: the fit smooths them. */
+/* Means over steps that are a piece of the curve's logarithm apart, at most CURVE_POINTS of them. */
 static void append(const struct dtx_point *end, const struct dtx_losses *l, struct dtx_points *out)
 {
     const double *losses = choose_losses(l);
-    int64_t finite = 0, kept = 0;
-    for (int64_t i = 0; i < l->n; i++)
-        finite += isfinite(losses[i]) && losses[i] > 0;
-    for (int64_t i = 0, seen = 0; i < l->n; i++) {
-        if (!isfinite(losses[i]) || losses[i] <= 0)
+    int64_t kept = 0;
+    for (int64_t i = 0; i < l->n && kept < CURVE_POINTS;) {
+        double begin = (double)l->step[i], steps = 0, sum = 0, n = 0;
+        for (; i < l->n && (double)l->step[i] < begin * piece; i++)
+            if (isfinite(losses[i]) && losses[i] > 0) {
+                steps += (double)l->step[i];
+                sum += losses[i];
+                n++;
+            }
+        if (n == 0)
             continue;
-        if (seen++ * CURVE_POINTS < kept * finite)
-            continue;
-        double share = (double)l->step[i] / (double)l->step[l->n - 1];
+        double share = steps / n / (double)l->step[l->n - 1];
         struct dtx_point *p = &out->at[out->n++];
         *p = *end;
         p->d = end->d * share;
         p->c = end->c * share;
-        p->loss = losses[i];
+        p->loss = sum / n;
         kept++;
     }
 }
@@ -55,7 +60,7 @@ enum dtx_status dtx_curves_of_sweep(struct dtx_ctx *ctx, const char *folder, con
     struct dtx_points curves = {
         .path = points->path, .n_variants = points->n_variants, .has_c = points->has_c, .has_run = true};
     memcpy(curves.variants, points->variants, sizeof curves.variants);
-    DTX_TRY(ctx, dtx_mem_alloc(ctx, (CURVE_POINTS + 1) * points->n, sizeof *curves.at, &memory));
+    DTX_TRY(ctx, dtx_mem_alloc(ctx, (int64_t)CURVE_POINTS * points->n, sizeof *curves.at, &memory));
     curves.at = memory;
     for (int64_t i = 0; i < points->n; i++) {
         struct dtx_losses losses;

@@ -72,7 +72,10 @@ static void add_part(struct dtx_figures_maker *m, const char *variant, const cha
     const struct dtx_estimate *e = &part->estimate;
     for (int i = 0; law->symbols[i]; i++) {
         struct dtx_figure_query q = {.law = law, .group = group, .index = i, .of = shown};
-        dtx_figure_ask(m, variant, method, law->symbols[i], at, unit_of(law->symbols[i]), &q, e, NULL);
+        struct dtx_figure *f =
+            dtx_figure_ask(m, variant, method, law->symbols[i], at, unit_of(law->symbols[i]), &q, e, NULL);
+        if (f && strcmp(law->symbols[i], "E") == 0 && f->value < 1e-4)
+            snprintf(f->note, sizeof f->note, "vanishes: these points show no irreducible loss");
     }
     dtx_figure_add(m, variant, method, "objective", at, "", e->fit.objective, 0);
     dtx_figure_add(m, variant, method, "residual_rms", at, "of ln L", e->goodness.rms, 0);
@@ -81,28 +84,39 @@ static void add_part(struct dtx_figures_maker *m, const char *variant, const cha
     dtx_figure_add(m, variant, method, "points", at, "", (double)part->samples.n, 0);
 }
 
+static void put_slice(const struct dtx_law *law, const struct dtx_fit_part *part, char *at)
+{
+    at[0] = '\0';
+    if (law->tokens == 1)
+        snprintf(at, DTX_FIGURE_AT, "D=%.6g", part->fixed);
+    if (law->sizes == 1)
+        snprintf(at, DTX_FIGURE_AT, "N=%.6g", part->fixed);
+}
+
 static void add_laws(struct dtx_figures_maker *m, const struct dtx_fit_variant *v)
 {
     static const char *const methods[DTX_FIT_LAWS] = {"approach 3",    "kaplan joint", "L(N) at one D",
                                                       "L(D) at one N", "kaplan L(N)",  "kaplan L(D)"};
     for (int k = 0; k < DTX_FIT_LAWS; k++) {
-        const struct dtx_law *law = dtx_fit_laws[k];
-        char at[DTX_FIGURE_AT] = "";
-        if (law->tokens == 1)
-            snprintf(at, sizeof at, "D=%.6g", v->part[k].fixed);
-        if (law->sizes == 1)
-            snprintf(at, sizeof at, "N=%.6g", v->part[k].fixed);
+        char at[DTX_FIGURE_AT];
+        put_slice(dtx_fit_laws[k], &v->part[k], at);
         if (!v->part[k].dropped[0])
-            add_part(m, v->name, methods[k], law, 0, &v->part[k], at);
+            add_part(m, v->name, methods[k], dtx_fit_laws[k], 0, &v->part[k], at);
     }
 }
 
 static void add_shared(struct dtx_figures_maker *m)
 {
-    if (m->fit->shared.dropped[0])
-        return;
-    for (int v = 0; v < m->fit->n_variants; v++)
-        add_part(m, m->fit->variant[v].name, "shared surface", &dtx_law_surface, v, &m->fit->shared, "");
+    static const char *const methods[DTX_FIT_SHARED] = {"shared surface", "shared L(N) at one D",
+                                                        "shared L(D) at one N"};
+    for (int k = 0; k < DTX_FIT_SHARED; k++) {
+        const struct dtx_fit_part *part = &m->fit->shared[k];
+        const struct dtx_law *law = dtx_fit_laws[dtx_fit_shared[k]];
+        char at[DTX_FIGURE_AT];
+        put_slice(law, part, at);
+        for (int v = 0; v < m->fit->n_variants && !part->dropped[0]; v++)
+            add_part(m, m->fit->variant[v].name, methods[k], law, v, part, at);
+    }
 }
 
 static void add_drawn(struct dtx_figures_maker *m, const char *variant, const char *method, const char *quantity,

@@ -1,5 +1,6 @@
 #include "launch/sweep/fit.h"
 
+#include <limits.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -12,6 +13,8 @@ static const double near = 0.01; /* N or D within 1 % are the same size, the sam
 
 const struct dtx_law *const dtx_fit_laws[DTX_FIT_LAWS] = {&dtx_law_surface, &dtx_law_kaplan,  &dtx_law_size,
                                                           &dtx_law_tokens,  &dtx_law_power_n, &dtx_law_power_d};
+
+const enum dtx_fit_law dtx_fit_shared[DTX_FIT_SHARED] = {DTX_FIT_SURFACE, DTX_FIT_SIZE, DTX_FIT_TOKENS};
 
 /* --- which points a law is fitted to ------------------------------------------------------------------------------ */
 
@@ -28,14 +31,29 @@ static int mark_slice(const struct dtx_set *set, const double *fixed, const doub
     return dtx_set_different(n, values, near);
 }
 
-/* The slice with the most different values of `free`, of several the one with the highest `fixed`. */
+static bool seen_before(const double *values, int64_t i)
+{
+    for (int64_t j = 0; j < i; j++)
+        if (values[j] == values[i])
+            return true;
+    return false;
+}
+
+/* The slice with the most different values of `free`, of several the one with the highest `fixed`; that at *at, if it
+ * is not 0 and has three. */
 static void choose_slice(const struct dtx_set *set, const double *fixed, const double *free, bool *mask, double *values,
                          double *at)
 {
     int64_t best = 0;
     int most = 0;
     for (int64_t i = 0; i < set->n; i++) {
+        if (seen_before(fixed, i))
+            continue;
         int n = mark_slice(set, fixed, free, i, mask, values);
+        if (*at > 0 && fabs(fixed[i] - log(*at)) <= near && n >= 3) {
+            best = i;
+            break;
+        }
         if (n > most || (n == most && fixed[i] > fixed[best])) {
             most = n;
             best = i;
@@ -57,11 +75,12 @@ static void append(const struct dtx_set *set, const bool *mask, int group, struc
     }
 }
 
-/* Is it enough for a law of one group? Else says why not. */
+/* Is it enough for a law of its groups? Else says why not. Several groups tell a curve from three points each. */
 static bool suffices(const struct dtx_law *law, const struct dtx_samples *s, char *dropped)
 {
     int sizes = dtx_set_different(s->n, s->x, near), tokens = dtx_set_different(s->n, s->y, near);
-    int parameters = law->common + law->per_group;
+    int parameters = law->common + law->per_group * s->groups, most = s->groups > 1 ? 3 : INT_MAX;
+    int need_sizes = law->sizes < most ? law->sizes : most, need_tokens = law->tokens < most ? law->tokens : most;
     double low = INFINITY, high = -INFINITY;
     for (int64_t i = 0; i < s->n; i++) {
         low = fmin(low, s->ln_loss[i]);
@@ -70,9 +89,9 @@ static bool suffices(const struct dtx_law *law, const struct dtx_samples *s, cha
     if (s->n <= parameters)
         snprintf(dropped, DTX_FIT_REASON, "%lld points for %d parameters; at least %d are needed", (long long)s->n,
                  parameters, parameters + 1);
-    else if (sizes < law->sizes || tokens < law->tokens)
+    else if (sizes < need_sizes || tokens < need_tokens)
         snprintf(dropped, DTX_FIT_REASON, "its points have %d different N and %d different D; %d and %d are needed",
-                 sizes, tokens, law->sizes, law->tokens);
+                 sizes, tokens, need_sizes, need_tokens);
     else if (high - low < 1e-9)
         snprintf(dropped, DTX_FIT_REASON, "all its losses are equal (%g)", exp(low));
     else
@@ -113,6 +132,7 @@ static enum dtx_status fit_law(struct dtx_ctx *ctx, struct dtx_fit *fit, int var
     uint64_t key = key_of(fit, variant);
     DTX_TRY(ctx, dtx_samples_make(ctx, v->set.n, 1, &part->samples));
     part->samples.n = 0;
+    part->fixed = variant == fit->baseline ? 0 : fit->variant[fit->baseline].part[which].fixed;
     if (of_size)
         choose_slice(&v->set, v->set.ln_d, v->set.ln_n, mask, values, &part->fixed);
     if (of_tokens)
@@ -123,32 +143,58 @@ static enum dtx_status fit_law(struct dtx_ctx *ctx, struct dtx_fit *fit, int var
     return estimate(ctx, fit, law, 0, NULL, &key, part);
 }
 
-/* E, α and β of all variants: from the surfaces of each, where there are any, else from the grid for all points as
- * one. */
-static enum dtx_status fit_shared(struct dtx_ctx *ctx, struct dtx_fit *fit)
+/* The samples of all variants, which must lie in the same slice. */
+static bool gather_shared(const struct dtx_fit *fit, enum dtx_fit_law which, struct dtx_fit_part *part)
 {
+    part->samples.n = 0;
+    part->fixed = fit->variant[fit->baseline].part[which].fixed;
+    for (int v = 0; v < fit->n_variants; v++) {
+        const struct dtx_fit_part *own = &fit->variant[v].part[which];
+        struct dtx_samples *to = &part->samples;
+        if (part->fixed > 0 && fabs(log(own->fixed) - log(part->fixed)) > near) {
+            snprintf(part->dropped, sizeof part->dropped, "variants have no common %s",
+                     dtx_fit_laws[which]->tokens == 1 ? "D" : "N");
+            return false;
+        }
+        for (int64_t i = 0; i < own->samples.n; i++, to->n++) {
+            to->x[to->n] = own->samples.x[i];
+            to->y[to->n] = own->samples.y[i];
+            to->ln_loss[to->n] = own->samples.ln_loss[i];
+            to->group[to->n] = v;
+        }
+    }
+    return suffices(dtx_fit_laws[which], &part->samples, part->dropped);
+}
+
+/* From the variants' own fits, where there are any, else from the grid of starts. */
+static enum dtx_status fit_shared(struct dtx_ctx *ctx, struct dtx_fit *fit, int k)
+{
+    const enum dtx_fit_law which = dtx_fit_shared[k];
+    const struct dtx_law *law = dtx_fit_laws[which];
     double starts[DTX_POINTS_VARIANTS][DTX_LAW_PARAMETERS] = {{0}};
     uint64_t keys[DTX_POINTS_VARIANTS];
-    struct dtx_fit_part *part = &fit->shared;
+    struct dtx_fit_part *part = &fit->shared[k];
     int n_starts = 0;
+    if (fit->n_variants < 2) {
+        snprintf(part->dropped, sizeof part->dropped, "there is one variant");
+        return DTX_OK;
+    }
     DTX_TRY(ctx, dtx_samples_make(ctx, fit->points.used, fit->n_variants, &part->samples));
-    part->samples.n = 0;
+    if (!gather_shared(fit, which, part))
+        return DTX_OK;
     for (int v = 0; v < fit->n_variants; v++) {
-        const struct dtx_fit_part *own = &fit->variant[v].part[DTX_FIT_SURFACE];
+        const struct dtx_fit_part *own = &fit->variant[v].part[which];
+        const double *p = own->estimate.fit.p;
         keys[v] = key_of(fit, v);
-        append(&fit->variant[v].set, NULL, v, &part->samples);
         if (own->dropped[0])
             continue;
-        memcpy(starts[n_starts], own->estimate.fit.p, 3 * sizeof(double));
+        memcpy(starts[n_starts], p, sizeof *p * (size_t)law->common);
         for (int g = 0; g < fit->n_variants; g++)
-            memcpy(&starts[n_starts][3 + 2 * g], own->estimate.fit.p + 3, 2 * sizeof(double));
+            memcpy(&starts[n_starts][law->common + law->per_group * g], p + law->common,
+                   sizeof *p * (size_t)law->per_group);
         n_starts++;
     }
-    if (fit->n_variants < 2)
-        snprintf(part->dropped, sizeof part->dropped, "there is one variant");
-    else if (suffices(&dtx_law_surface, &part->samples, part->dropped))
-        DTX_TRY(ctx, estimate(ctx, fit, &dtx_law_surface, n_starts, starts, keys, part));
-    return DTX_OK;
+    return estimate(ctx, fit, law, n_starts, starts, keys, part);
 }
 
 static enum dtx_status fit_isoflop(struct dtx_ctx *ctx, struct dtx_fit *fit, int variant)
@@ -177,8 +223,9 @@ static enum dtx_status fit_envelope(struct dtx_ctx *ctx, struct dtx_fit *fit, in
     DTX_TRY(ctx,
             dtx_envelope_make(ctx, curves ? &v->curves : &v->set, curves && fit->curve_points.has_run,
                               curves ? o->smooth : 0, o->resamples, key_of(fit, variant), o->threads, &v->envelope));
-    snprintf(v->envelope_dropped, sizeof v->envelope_dropped, "%s%s", v->envelope.dropped,
-             v->envelope.dropped[0] && !curves ? " (--curves gives loss curves)" : "");
+    memcpy(v->envelope_dropped, v->envelope.dropped, sizeof v->envelope.dropped);
+    if (v->envelope.dropped[0] && !curves)
+        strcat(v->envelope_dropped, " (--curves gives loss curves)");
     return DTX_OK;
 }
 
@@ -242,6 +289,9 @@ static enum dtx_status check_made(struct dtx_ctx *ctx, const struct dtx_fit *fit
             n += (size_t)snprintf(text + n, sizeof text - n, "\n  isoFLOP parabolas: %s\n  envelope: %s",
                                   of->isoflop_dropped, of->envelope_dropped);
     }
+    for (int k = 0; k < DTX_FIT_SHARED; k++)
+        if (!fit->shared[k].dropped[0])
+            return DTX_OK;
     const struct dtx_set *set = &fit->variant[0].set;
     return dtx_fail(ctx, DTX_E_FORMAT,
                     "%s: nothing can be fitted to the %lld rows of variant '%s' (lines %lld to %lld):%s",
@@ -261,7 +311,8 @@ static enum dtx_status make(struct dtx_ctx *ctx, struct dtx_fit *fit)
     DTX_TRY(ctx, dtx_mem_alloc(ctx, fit->points.n, sizeof(double) + sizeof(bool), &memory));
     double *values = memory;
     enum dtx_status status = DTX_OK;
-    for (int v = 0; v < fit->n_variants; v++) {
+    for (int i = 0; i < fit->n_variants; i++) {
+        int v = i == 0 ? fit->baseline : i <= fit->baseline ? i - 1 : i; /* the baseline first: its slices are wanted */
         for (int k = 0; k < DTX_FIT_LAWS && status == DTX_OK; k++)
             status = fit_law(ctx, fit, v, k, (bool *)(values + fit->points.n), values);
         if (status == DTX_OK)
@@ -271,7 +322,8 @@ static enum dtx_status make(struct dtx_ctx *ctx, struct dtx_fit *fit)
     }
     dtx_mem_free(memory);
     DTX_TRY(ctx, status);
-    DTX_TRY(ctx, fit_shared(ctx, fit));
+    for (int k = 0; k < DTX_FIT_SHARED; k++)
+        DTX_TRY(ctx, fit_shared(ctx, fit, k));
     return check_made(ctx, fit);
 }
 
@@ -301,7 +353,8 @@ void dtx_fit_free(struct dtx_fit *fit)
         dtx_isoflop_free(&of->isoflop);
         dtx_envelope_free(&of->envelope);
     }
-    part_free(&fit->shared);
+    for (int k = 0; k < DTX_FIT_SHARED; k++)
+        part_free(&fit->shared[k]);
     dtx_points_free(&fit->points);
     dtx_points_free(&fit->curve_points);
 }

@@ -26,6 +26,10 @@ enum dtx_fit_law {
     DTX_FIT_LAWS
 };
 
+/* Laws that variants may share: what of DTX_FIT_… */
+enum { DTX_FIT_SHARED = 3 };
+extern const enum dtx_fit_law dtx_fit_shared[DTX_FIT_SHARED];
+
 struct dtx_fit_options {
     struct dtx_points_options points, curves; /* curves.path "": none */
     const char *folder;                       /* of a sweep, whose runs have curves; "" */
@@ -63,7 +67,8 @@ struct dtx_fit {
     struct dtx_fit_variant variant[DTX_POINTS_VARIANTS];
     /* Every variant has a partner for each point of the baseline: resamples draw the same places. */
     bool paired;
-    struct dtx_fit_part shared; /* the surface with E, α, β of all variants, A and B of each */
+    /* E and exponents of all variants, A and B of each: more than one variant's points can say alone. */
+    struct dtx_fit_part shared[DTX_FIT_SHARED];
 };
 
 extern const struct dtx_law *const dtx_fit_laws[DTX_FIT_LAWS];

@@ -26,8 +26,11 @@ void dtx_fit_each_missing(const struct dtx_fit *fit,
             if (of->part[k].dropped[0])
                 show(data, of->name, dtx_fit_laws[k]->formula, of->part[k].dropped);
     }
-    if (fit->n_variants > 1 && fit->shared.dropped[0])
-        show(data, "all", "shared surface", fit->shared.dropped);
+    for (int k = 0; k < DTX_FIT_SHARED && fit->n_variants > 1; k++)
+        if (fit->shared[k].dropped[0]) {
+            snprintf(what, sizeof what, "shared %s", dtx_fit_laws[dtx_fit_shared[k]]->formula);
+            show(data, "all", what, fit->shared[k].dropped);
+        }
 }
 
 static void show_missing(void *data, const char *variant, const char *what, const char *why)
@@ -69,7 +72,7 @@ static const char *real(double value, const char *format, char *text)
     return text;
 }
 
-/* "0.655 ± 0.0078 [0.64, 0.67]" with what exists of it. */
+/* "0.655 ± 0.0078 [0.64, 0.67] unit (note)" with what exists of it. */
 static void print_value(const struct dtx_figure *f, FILE *file)
 {
     char value[NUMBER], se[NUMBER], low[NUMBER], high[NUMBER];
@@ -80,6 +83,9 @@ static void print_value(const struct dtx_figure *f, FILE *file)
         fprintf(file, " [%s, %s]", real(f->spread.low, "%.4g", low), real(f->spread.high, "%.4g", high));
     if (f->unit[0] && strcmp(f->unit, "ratio") != 0)
         fprintf(file, " %s", f->unit);
+    if (f->note[0])
+        fprintf(file, " (%s)", f->note);
+    fputc('\n', file);
 }
 
 static bool together(const struct dtx_figure *a, const struct dtx_figure *b)
@@ -87,15 +93,14 @@ static bool together(const struct dtx_figure *a, const struct dtx_figure *b)
     return strcmp(a->variant, b->variant) == 0 && strcmp(a->method, b->method) == 0 && strcmp(a->at, b->at) == 0;
 }
 
-/* Those of one place share a line; the next figure's index. */
+/* Those of one place stand under it; the next figure's index. */
 static int64_t print_place(const struct dtx_figures *figures, int64_t i, FILE *file)
 {
     const struct dtx_figure *first = &figures->at[i];
-    fprintf(file, "  %s%s%s%s\n", first->at, first->note[0] ? " (" : "", first->note, first->note[0] ? ")" : "");
+    fprintf(file, "  %s\n", first->at);
     for (; i < figures->n && together(first, &figures->at[i]); i++) {
         fprintf(file, "    %-18s ", figures->at[i].quantity);
         print_value(&figures->at[i], file);
-        fputc('\n', file);
     }
     return i;
 }
@@ -107,7 +112,6 @@ static int64_t print_figure(const struct dtx_figures *figures, int64_t i, FILE *
         return print_place(figures, i, file);
     fprintf(file, "  %-20s ", f->quantity);
     print_value(f, file);
-    fputc('\n', file);
     return i + 1;
 }
 
@@ -119,6 +123,8 @@ static const char *formula_of(const char *method)
                  {"approach 2", "isoFLOP parabolas in ln N"},
                  {"approach 3", "L = E + A/N^alpha + B/D^beta"},
                  {"shared surface", "L = E + A/N^alpha + B/D^beta, E, alpha and beta of all variants"},
+                 {"shared L(N) at one D", "L = E + A/N^alpha, E and alpha of all variants"},
+                 {"shared L(D) at one N", "L = E + B/D^beta, E and beta of all variants"},
                  {"kaplan joint", "L = ((N_c/N)^(alpha_N/alpha_D) + D_c/D)^alpha_D"},
                  {"kaplan L(N)", "L = (N_c/N)^alpha"},
                  {"kaplan L(D)", "L = (D_c/D)^beta"},

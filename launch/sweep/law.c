@@ -55,6 +55,8 @@ const struct dtx_law dtx_law_surface = {"surface",
                                         surface_start,
                                         true,
                                         surface_show,
+                                        true,
+                                        2,
                                         3,
                                         3};
 
@@ -109,8 +111,10 @@ const struct dtx_law dtx_law_kaplan = {"kaplan",
                                        kaplan_start,
                                        false,
                                        kaplan_show,
+                                       false,
                                        2,
-                                       2};
+                                       3,
+                                       3};
 
 static double line_ln_loss(const double *p, double x, int group, double *gradient)
 {
@@ -172,10 +176,22 @@ static void line_show(const double *p, int group, double *values)
 static const char *const size_symbols[] = {"E", "alpha", "A", NULL};
 static const char *const tokens_symbols[] = {"E", "beta", "B", NULL};
 const struct dtx_law dtx_law_size = {
-    "size", "L = E + A/N^alpha", 2, 1, size_symbols, size_ln_loss, size_move, line_start, false, line_show, 4, 1};
-const struct dtx_law dtx_law_tokens = {"tokens",       "L = E + B/D^beta", 2,           1,
-                                       tokens_symbols, tokens_ln_loss,     tokens_move, line_start,
-                                       false,          line_show,          1,           4};
+    "size", "L = E + A/N^alpha", 2, 1, size_symbols, size_ln_loss, size_move, line_start, false, line_show, true, 1, 4,
+    1};
+const struct dtx_law dtx_law_tokens = {"tokens",
+                                       "L = E + B/D^beta",
+                                       2,
+                                       1,
+                                       tokens_symbols,
+                                       tokens_ln_loss,
+                                       tokens_move,
+                                       line_start,
+                                       false,
+                                       line_show,
+                                       true,
+                                       1,
+                                       1,
+                                       4};
 
 static double power_n_ln_loss(const double *p, double x, double y, int group, double *gradient)
 {
@@ -217,9 +233,31 @@ static void power_show(const double *p, int group, double *values)
 
 static const char *const power_n_symbols[] = {"alpha", "N_c", NULL};
 static const char *const power_d_symbols[] = {"beta", "D_c", NULL};
-const struct dtx_law dtx_law_power_n = {
-    "power_n", "L = (N_c/N)^alpha", 1, 1, power_n_symbols, power_n_ln_loss, power_n_move, power_start,
-    false,     power_show,          3, 1};
-const struct dtx_law dtx_law_power_d = {
-    "power_d", "L = (D_c/D)^beta", 1, 1, power_d_symbols, power_d_ln_loss, power_d_move, power_start,
-    false,     power_show,         1, 3};
+const struct dtx_law dtx_law_power_n = {"power_n",
+                                        "L = (N_c/N)^alpha",
+                                        1,
+                                        1,
+                                        power_n_symbols,
+                                        power_n_ln_loss,
+                                        power_n_move,
+                                        power_start,
+                                        false,
+                                        power_show,
+                                        false,
+                                        1,
+                                        3,
+                                        1};
+const struct dtx_law dtx_law_power_d = {"power_d",
+                                        "L = (D_c/D)^beta",
+                                        1,
+                                        1,
+                                        power_d_symbols,
+                                        power_d_ln_loss,
+                                        power_d_move,
+                                        power_start,
+                                        false,
+                                        power_show,
+                                        false,
+                                        1,
+                                        1,
+                                        3};

@@ -29,6 +29,10 @@ struct dtx_law {
     bool absolute_starts;
     /* What the symbols stand for, of one group. */
     void (*show)(const double *p, int group, double *values);
+    /* L is a sum of terms (or a power of one): the logarithms of their factors are parameter 0, if common_term, and the
+     * first own_terms of each group's. */
+    bool common_term;
+    int own_terms;
     /* It takes so many different N and D, and one point more than a group has parameters. */
     int sizes, tokens;
 };
@@ -53,7 +57,7 @@ struct dtx_samples {
 enum dtx_status dtx_samples_make(struct dtx_ctx *ctx, int64_t n, int groups, struct dtx_samples *out);
 void dtx_samples_free(struct dtx_samples *s);
 
-enum { DTX_LAW_OPTIMA = 4 };
+enum { DTX_LAW_OPTIMA = 6 };
 
 struct dtx_law_fit {
     const struct dtx_law *law;
@@ -62,7 +66,8 @@ struct dtx_law_fit {
     double p[DTX_LAW_PARAMETERS];
     double objective;
     int starts;
-    /* The best different ends of the starts, the first is p: where refits may start. */
+    /* Where refits start: p, the best different ends within reach of it, and p with each term that vanishes in it made
+     * large again, which other points may have. */
     int n_optima;
     double optima[DTX_LAW_OPTIMA][DTX_LAW_PARAMETERS];
 };

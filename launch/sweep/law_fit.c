@@ -14,6 +14,8 @@ enum { SURVEY_STEPS = 15, SECOND_STEPS = 100, SECOND_SHARE = 10, SECOND_LEAST = 
 
 /* The sum of absolute differences is reached through ever sharper Huber losses. */
 static const double sharper[] = {1e-3, 1e-4, 1e-5, 1e-6, 1e-7, 1e-8}, agreement = 1e-4;
+/* Ends that resampled points may prefer: their objective is at most so many times the lowest. */
+static const double within_reach = 2, vanished = 1e-3;
 enum { SHARPER = sizeof sharper / sizeof *sharper };
 
 static_assert((int)DTX_LAW_PARAMETERS <= (int)DTX_BFGS_VARIABLES, "the parameters of the largest law fit");
@@ -226,6 +228,33 @@ static void survey_given(const struct task *t, int n, double (*starts)[DTX_LAW_P
     out->starts = n;
 }
 
+/* The k-th term's parameter; −1: there is none. */
+static int term_at(const struct dtx_law *law, int groups, int k)
+{
+    if (law->common_term && k-- == 0)
+        return 0;
+    return k < law->own_terms * groups ? law->common + k / law->own_terms * law->per_group + k % law->own_terms : -1;
+}
+
+/* A term that is nothing in the middle of the data has no slope by which a refit could bring it back. */
+static void revive_terms(const struct task *t, struct dtx_law_fit *fit)
+{
+    double p[DTX_LAW_PARAMETERS], largest = -INFINITY;
+    memcpy(p, fit->p, sizeof p);
+    t->law->move(p, t->s->groups, t->x0, t->y0);
+    for (int k = 0, i; (i = term_at(t->law, t->s->groups, k)) >= 0; k++)
+        largest = fmax(largest, p[i]);
+    for (int k = 0, i; (i = term_at(t->law, t->s->groups, k)) >= 0 && fit->n_optima < DTX_LAW_OPTIMA; k++) {
+        double *revived = fit->optima[fit->n_optima];
+        if (p[i] > largest + log(vanished) || DTX_MUTANT(refit_vanished_stays))
+            continue;
+        memcpy(revived, p, sizeof p);
+        revived[i] = largest + log(0.4);
+        t->law->move(revived, t->s->groups, -t->x0, -t->y0);
+        fit->n_optima++;
+    }
+}
+
 enum dtx_status dtx_law_fit(struct dtx_ctx *ctx, const struct dtx_law *law, const struct dtx_samples *s, double delta,
                             int n_starts, double (*starts)[DTX_LAW_PARAMETERS], int threads, struct dtx_law_fit *out)
 {
@@ -245,9 +274,12 @@ enum dtx_status dtx_law_fit(struct dtx_ctx *ctx, const struct dtx_law *law, cons
         best[n - 1].value = finish(&t, best[n - 1].p);
         keep_best(ends, &fit.n_optima, &best[n - 1]);
     }
+    while (fit.n_optima > 1 && ends[fit.n_optima - 1].value > within_reach * ends[0].value)
+        fit.n_optima--;
     for (int i = 0; i < fit.n_optima; i++)
         memcpy(fit.optima[i], ends[i].p, sizeof ends[i].p);
     memcpy(fit.p, ends[0].p, sizeof fit.p);
+    revive_terms(&t, &fit);
     fit.objective = dtx_law_objective(law, s, delta, fit.p);
     *out = fit;
     return DTX_OK;

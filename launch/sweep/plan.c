@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "checkpoints/disk.h"
+#include "data/stream.h"
 #include "kernels/base/mem.h"
 #include "kernels/base/meter.h"
 #include "kernels/base/mutant.h"
@@ -98,6 +99,8 @@ static enum dtx_status load_spec(struct dtx_ctx *ctx, int argc, char **argv, str
         dtx_opt_set(spec->opt, "model.transfer", transfer, DTX_OPT_FLAG, "sweep.lr_rule");
     DTX_TRY(ctx, dtx_opt_dump(ctx, spec->opt, &spec->base));
     dtx_sweep_spec_read(spec);
+    if (!*dtx_opt_text(spec->opt, "data.train") && !dtx_opt_bool(spec->opt, "dry-run"))
+        dtx_opt_fault(spec->opt, "data.train is not set: the token files of all trials (only --dry-run goes without)");
     return dtx_opt_check(ctx, spec->opt);
 }
 
@@ -201,6 +204,38 @@ static void print_json(const struct dtx_sweep *sweep, const struct totals *t, co
     json_decref(line);
 }
 
+/* Tokens that are read twice are no new ones to a law. The data may be on another machine. */
+static void warn_of_epochs(struct dtx_ctx *ctx, const struct dtx_opt *opt, const struct dtx_sweep *sweep)
+{
+    struct dtx_stream_config config = {.paths = dtx_opt_text(opt, "data.train"),
+                                       .length = dtx_opt_int(opt, "train.length"),
+                                       .heldout = dtx_opt_real(opt, "data.heldout"),
+                                       .vocab = dtx_opt_int(opt, "model.vocab"),
+                                       .separator = (int32_t)dtx_opt_int(opt, "data.separator"),
+                                       .doc_reset = dtx_opt_bool(opt, "data.doc_reset"),
+                                       .type = dtx_opt_text(opt, "data.type")};
+    struct dtx_stream *stream;
+    int64_t most = 0;
+    char wanted[16], there[16];
+    if (!*config.paths)
+        return;
+    if (dtx_stream_open(ctx, &config, &stream) != DTX_OK) {
+        dtx_log(ctx, DTX_LOG_WARN, "data.train cannot be looked at here: %s", ctx->error.text);
+        dtx_error_clear(ctx);
+        return;
+    }
+    for (int i = 0; i < sweep->trials.n; i++)
+        most = dtx_max64(most, sweep->trials.item[i].tokens);
+    int64_t tokens = dtx_stream_tokens(stream);
+    dtx_stream_close(stream);
+    dtx_format_count((double)most, wanted);
+    dtx_format_count((double)tokens, there);
+    if (most > tokens)
+        dtx_log(ctx, DTX_LOG_WARN,
+                "data.train has %s training tokens; the longest trial takes %s, so %.1f times all of them", there,
+                wanted, (double)most / (double)tokens);
+}
+
 /* Everything is counted before anything is written. */
 static enum dtx_status show_and_write(struct dtx_ctx *ctx, struct dtx_sweep_spec *spec, struct dtx_sweep *sweep)
 {
@@ -210,6 +245,7 @@ static enum dtx_status show_and_write(struct dtx_ctx *ctx, struct dtx_sweep_spec
     bool json = dtx_opt_bool(opt, "json");
     DTX_TRY(ctx, dtx_sweep_compare(ctx, sweep, dtx_opt_bool(opt, "extend"), &change));
     DTX_TRY(ctx, add_up(ctx, opt, sweep, &totals));
+    warn_of_epochs(ctx, opt, sweep);
     bool same = change.there && !change.added && !change.missing, write = !dtx_opt_bool(opt, "dry-run") && !same;
     if (write)
         DTX_TRY(ctx, dtx_sweep_write(ctx, sweep, spec->base));

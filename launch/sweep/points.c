@@ -254,6 +254,8 @@ static enum dtx_status take_row(struct reading *r, int64_t row)
         point->d = point->c / (6 * point->n);
     if (r->column[COLUMN_C] < 0)
         point->c = 6 * point->n * point->d;
+    if (!point->dropped[0] && !(point->n * point->d * point->c > 0 && isfinite(point->n * point->d * point->c)))
+        fault(r, point, "N = %.6g, D = %.6g and C = %.6g are out of range", point->n, point->d, point->c);
     return DTX_OK;
 }
 
@@ -383,17 +385,25 @@ static enum dtx_status read_rows(struct reading *r)
     return DTX_OK;
 }
 
-enum dtx_status dtx_points_read(struct dtx_ctx *ctx, const struct dtx_points_options *options, struct dtx_points *out)
+enum dtx_status dtx_points_take(struct dtx_ctx *ctx, const struct dtx_points_options *options, struct dtx_csv *csv,
+                                struct dtx_points *out)
 {
-    struct dtx_points points = {.path = options->path};
+    struct dtx_points points = {.path = options->path, .csv = *csv};
     struct reading r = {.ctx = ctx, .options = options, .p = &points};
-    DTX_TRY(ctx, dtx_csv_read(ctx, options->path, &points.csv));
+    *csv = (struct dtx_csv){0};
     enum dtx_status status = read_rows(&r);
     if (status == DTX_OK)
         *out = points;
     else
         dtx_points_free(&points);
     return status;
+}
+
+enum dtx_status dtx_points_read(struct dtx_ctx *ctx, const struct dtx_points_options *options, struct dtx_points *out)
+{
+    struct dtx_csv csv;
+    DTX_TRY(ctx, dtx_csv_read(ctx, options->path, &csv));
+    return dtx_points_take(ctx, options, &csv, out);
 }
 
 void dtx_points_free(struct dtx_points *points)

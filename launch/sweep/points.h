@@ -47,6 +47,9 @@ struct dtx_points {
 };
 
 enum dtx_status dtx_points_read(struct dtx_ctx *ctx, const struct dtx_points_options *options, struct dtx_points *out);
+/* The same of a table that was read; takes its memory in any case. */
+enum dtx_status dtx_points_take(struct dtx_ctx *ctx, const struct dtx_points_options *options, struct dtx_csv *csv,
+                                struct dtx_points *out);
 void dtx_points_free(struct dtx_points *points);
 
 #endif

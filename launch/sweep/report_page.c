@@ -1,6 +1,7 @@
 /* The page of a report: HTML with a style of its own and SVG within it, no script, nothing from elsewhere. */
 #include <errno.h>
 #include <math.h>
+#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -9,6 +10,7 @@
 #include "kernels/base/clock.h"
 #include "kernels/base/host.h"
 #include "kernels/base/mem.h"
+#include "kernels/base/mutant.h"
 #include "launch/curve/gnuplot.h"
 #include "launch/sweep/fit_print.h"
 #include "launch/sweep/report.h"
@@ -54,6 +56,18 @@ static void put_escaped(FILE *page, const char *text)
         }
 }
 
+/* Formatted, then escaped. */
+static void put_text(FILE *page, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static void put_text(FILE *page, const char *format, ...)
+{
+    char text[2048];
+    va_list list;
+    va_start(list, format);
+    vsnprintf(text, sizeof text, format, list);
+    va_end(list);
+    put_escaped(page, text);
+}
+
 /* A cell; NaN is empty, infinity "never". */
 static void put_number(FILE *page, const char *format, double value)
 {
@@ -86,7 +100,7 @@ enum dtx_status dtx_report_inline_svg(struct dtx_ctx *ctx, FILE *svg, int number
         for (size_t i = 0; i < sizeof marks / sizeof *marks && mark == 0; i++)
             if (strncmp(at, marks[i], strlen(marks[i])) == 0)
                 mark = strlen(marks[i]);
-        if (mark == 0) {
+        if (mark == 0 || DTX_MUTANT(report_ids_shared)) {
             fputc(*at++, page);
             continue;
         }
@@ -113,9 +127,9 @@ static enum dtx_status put_picture(struct dtx_report *r, const struct dtx_report
     if (status == DTX_OK) {
         fputs("<figure>\n", page);
         status = dtx_report_inline_svg(r->ctx, svg, number, page);
-        fprintf(page, "<figcaption><b>%s%s%s.</b> %s</figcaption></figure>\n", picture->title,
-                picture->per_variant ? ", " : "", picture->per_variant ? r->fit->variant[variant].name : "",
-                picture->caption);
+        fprintf(page, "<figcaption><b>%s%s", picture->title, picture->per_variant ? ", " : "");
+        put_escaped(page, picture->per_variant ? r->fit->variant[variant].name : "");
+        fprintf(page, ".</b> %s</figcaption></figure>\n", picture->caption);
     }
     if (script)
         fclose(script);
@@ -157,7 +171,9 @@ static const struct {
     const char *method, *by;
 } shares[] = {{"equivalence (shared surface)", "surface with E, α, β in common"},
               {"equivalence", "a surface for each variant"},
+              {"equivalence (shared L(N) at one D)", "laws of N at that D with E and α in common"},
               {"equivalence (L(N) at one D)", "laws of N at that D"},
+              {"equivalence (shared L(D) at one N)", "laws of D at that N with E and β in common"},
               {"equivalence (L(D) at one N)", "laws of D at that N"}};
 enum { SHARES = sizeof shares / sizeof *shares };
 
@@ -229,12 +245,15 @@ static void put_summary(const struct dtx_report *r, FILE *page)
     const struct dtx_points *p = &r->fit->points;
     fprintf(page, "<p>%lld trained models", (long long)p->used);
     for (int v = 0; v < r->fit->n_variants && r->fit->n_variants > 1; v++)
-        fprintf(page, "%s%lld %s", v ? ", " : " (", (long long)r->fit->variant[v].set.n, r->fit->variant[v].name);
-    fprintf(page,
-            "%s; %lld rows dropped. N: weights, %s. D: tokens, %s. C: FLOPs, %s. Loss: nats per token, %s. "
-            "Frontiers and what is named C_6nd count C = 6 N D. Intervals: %g %% of %lld bootstrap resamples.</p>\n",
-            r->fit->n_variants > 1 ? ")" : "", (long long)(p->n - p->used), p->origin_n, p->origin_d, p->origin_c,
-            p->origin_loss, 100 * r->fit->options.interval, (long long)r->fit->options.resamples);
+        put_text(page, "%s%lld %s%s", v ? ", " : " (", (long long)r->fit->variant[v].set.n, r->fit->variant[v].name,
+                 v + 1 == r->fit->n_variants ? ")" : "");
+    put_text(
+        page,
+        "; %lld rows dropped. N: weights, %s. D: tokens, %s. C: FLOPs, %s. Loss: nats per token, %s. Frontiers and "
+        "what is named C_6nd count C = 6 N D. Intervals: %g %% of %lld bootstrap resamples.",
+        (long long)(p->n - p->used), p->origin_n, p->origin_d, p->origin_c, p->origin_loss,
+        100 * r->fit->options.interval, (long long)r->fit->options.resamples);
+    fputs("</p>\n", page);
     put_shares(r, page);
 }
 

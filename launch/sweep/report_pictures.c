@@ -25,10 +25,17 @@ static void put_title(struct dtx_report *r, const char *text)
     dtx_gnuplot_quote(r->script, text);
 }
 
+/* The variant's name as it is, whatever marks of gnuplot's are in it, and more. */
 static void put_titles(struct dtx_report *r, const char *variant, const char *rest)
 {
-    char text[160];
-    snprintf(text, sizeof text, "%.80s%s", variant, rest);
+    char text[256];
+    size_t n = 0;
+    for (; *variant && n < sizeof text - 64; variant++) {
+        if (strchr("_^{}@&~\\", *variant))
+            text[n++] = '\\';
+        text[n++] = *variant;
+    }
+    snprintf(text + n, sizeof text - n, "%s", rest);
     put_title(r, text);
 }
 
@@ -88,13 +95,18 @@ static void put_limit(struct dtx_report *r, double x)
 }
 
 /* --- shares ------------------------------------------------------------------------------------------------------- */
-static const char *const share_methods[] = {"equivalence", "equivalence (shared surface)",
-                                            "equivalence (L(N) at one D)", "equivalence (L(D) at one N)"};
-static const char *const share_names[] = {", own surfaces", ", shared surface", ", L(N) at one D", ", L(D) at one N"};
-static const char *const share_quantities[] = {"share of weights", "share of weights", "share of weights",
-                                               "share of tokens"};
+static const struct {
+    const char *method, *name, *quantity;
+} shares[] = {{"equivalence", ", own surfaces", "share of weights"},
+              {"equivalence (shared surface)", ", shared surface", "share of weights"},
+              {"equivalence (L(N) at one D)", ", L(N) at one D", "share of weights"},
+              {"equivalence (shared L(N) at one D)", ", shared L(N)", "share of weights"},
+              {"equivalence (L(D) at one N)", ", L(D) at one N (tokens)", "share of tokens"},
+              {"equivalence (shared L(D) at one N)", ", shared L(D) (tokens)", "share of tokens"}};
+enum { SHARES = sizeof shares / sizeof *shares };
 
-static int put_shares(struct dtx_report *r, int variant, int method, bool write)
+/* Counts, and on request writes, the shares of one method; *most grows to the largest. */
+static int put_shares(struct dtx_report *r, int variant, int method, bool write, double *most)
 {
     int n = 0;
     if (write)
@@ -102,14 +114,15 @@ static int put_shares(struct dtx_report *r, int variant, int method, bool write)
     for (int64_t i = 0; i < r->figures->n; i++) {
         const struct dtx_figure *f = &r->figures->at[i];
         double size, tokens, compute;
-        if (strcmp(f->variant, r->fit->variant[variant].name) != 0 || strcmp(f->method, share_methods[method]) != 0 ||
-            strcmp(f->quantity, share_quantities[method]) != 0 || !isfinite(f->value) || f->value <= 0 ||
+        if (strcmp(f->variant, r->fit->variant[variant].name) != 0 || strcmp(f->method, shares[method].method) != 0 ||
+            strcmp(f->quantity, shares[method].quantity) != 0 || !isfinite(f->value) || f->value <= 0 ||
             !dtx_report_place(f->at, &size, &tokens, &compute))
             continue;
         double low = isfinite(f->spread.low) && f->spread.low > 0 ? f->spread.low : f->value;
         double high = isfinite(f->spread.high) ? f->spread.high : f->value;
         if (write)
             fprintf(r->script, "%.6g %.6g %.6g %.6g\n", 6 * size * tokens, f->value, low, high);
+        *most = fmax(*most, f->value);
         n++;
     }
     if (write)
@@ -120,36 +133,39 @@ static int put_shares(struct dtx_report *r, int variant, int method, bool write)
 static bool any_shares(const struct dtx_report *r, int variant)
 {
     struct dtx_report copy = *r;
+    double most = 0;
     (void)variant;
     for (int v = 0; v < r->fit->n_variants; v++)
-        for (int k = 0; k < 4; k++)
-            if (put_shares(&copy, v, k, false) > 0)
+        for (int k = 0; k < SHARES; k++)
+            if (put_shares(&copy, v, k, false, &most) > 0)
                 return true;
     return false;
 }
 
 static void draw_shares(struct dtx_report *r, int variant)
 {
-    static const int points[] = {7, 5, 9, 13};
+    static const int points[SHARES] = {7, 5, 9, 11, 13, 15};
     bool first = true;
+    double most = 1.25;
     (void)variant;
     for (int v = 0; v < r->fit->n_variants; v++)
-        for (int k = 0; k < 4; k++)
-            put_shares(r, v, k, true);
-    fputs("set logscale x\nset format x '10^{%T}'\nset xlabel 'C = 6 N D of the baseline (FLOPs)'\n"
-          "set ylabel 'share of what the baseline needs'\nset yrange [0:1.5]\n",
-          r->script);
+        for (int k = 0; k < SHARES; k++)
+            put_shares(r, v, k, true, &most);
+    fprintf(r->script,
+            "set logscale x\nset format x '10^{%%T}'\nset xlabel 'C = 6 N D of the baseline (FLOPs)'\n"
+            "set ylabel 'share of what the baseline needs'\nset yrange [0:%.3g]\n",
+            fmin(1.2 * most, 10));
     double low = INFINITY, high = -INFINITY;
     extent(r->fit->variant[r->fit->baseline].set.n, r->fit->variant[r->fit->baseline].set.ln_c, &low, &high);
     put_limit(r, exp(high) * 1.3);
     for (int v = 0, shade = 1; v < r->fit->n_variants; v++)
-        for (int k = 0; k < 4; k++) {
-            if (put_shares(r, v, k, false) == 0)
+        for (int k = 0; k < SHARES; k++) {
+            if (put_shares(r, v, k, false, &most) == 0)
                 continue;
             fprintf(next(r, &first),
                     "$share_%d_%d using ($1*%g):2:3:4 with yerrorbars pointtype %d pointsize 0.8 linecolor rgb '%s'", v,
-                    k, 1 + 0.06 * k, points[k], colours[shade++ % 8]);
-            put_titles(r, r->fit->variant[v].name, share_names[k]);
+                    k, 1 + 0.05 * k, points[k], colours[shade++ % 8]);
+            put_titles(r, r->fit->variant[v].name, shares[k].name);
         }
     fputs(", 1 with lines dashtype 2 linecolor rgb '#444444' notitle\n", r->script);
 }
@@ -318,7 +334,7 @@ static void draw_residuals(struct dtx_report *r, int variant)
             continue;
         fprintf(next(r, &first), "$residuals_%d with points pointtype 7 pointsize 0.7 linecolor rgb '%s'", v,
                 colour_of(r, v));
-        put_title(r, r->fit->variant[v].name);
+        put_titles(r, r->fit->variant[v].name, "");
     }
     fputs(", 0 with lines dashtype 2 linecolor rgb '#444444' notitle\n", r->script);
 }

@@ -5,6 +5,8 @@
 
 #include "kernels/base/mem.h"
 
+enum { DIFFERENT = 256 };
+
 static const double near = 0.01; /* of a logarithm: 1 % */
 
 static void put(struct dtx_set *set, int64_t i, const struct dtx_point *point)
@@ -82,13 +84,14 @@ bool dtx_set_pair(const struct dtx_set *base, struct dtx_set *other)
 
 int dtx_set_different(int64_t n, const double *values, double tolerance)
 {
+    double first[DIFFERENT];
     int found = 0;
-    for (int64_t i = 0; i < n; i++) {
-        bool first = true;
-        for (int64_t j = 0; j < n && first; j++)
-            first = j == i || values[j] > values[i] || values[j] < values[i] - tolerance ||
-                    (values[j] == values[i] && j > i);
-        found += first;
+    for (int64_t i = 0; i < n && found < DIFFERENT; i++) {
+        int k = 0;
+        while (k < found && fabs(values[i] - first[k]) > tolerance)
+            k++;
+        if (k == found)
+            first[found++] = values[i];
     }
     return found;
 }

@@ -19,7 +19,7 @@ void dtx_set_free(struct dtx_set *set);
  * N and D within 1 %. False, and nothing moved, where it has not. */
 bool dtx_set_pair(const struct dtx_set *base, struct dtx_set *other);
 
-/* Different values; one that has another at most `tolerance` below it does not count. */
+/* How many values are more than `tolerance` from all that count before them; no more than 256 are counted. */
 int dtx_set_different(int64_t n, const double *values, double tolerance);
 
 #endif

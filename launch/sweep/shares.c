@@ -281,31 +281,33 @@ static void share_lines(struct dtx_figures_maker *m, const struct pair *p, const
     }
 }
 
+/* At the scales of the baseline's points, base_part of base. */
+static void share_laws(struct dtx_figures_maker *m, const struct pair *p, const struct dtx_fit_variant *base,
+                       const struct dtx_fit_part *base_part)
+{
+    if (p->law == &dtx_law_surface)
+        share_surfaces(m, p, &base->set);
+    else
+        share_lines(m, p, base_part, p->law == &dtx_law_size);
+}
+
 static void share_variant(struct dtx_figures_maker *m, const struct dtx_fit_variant *v,
                           const struct dtx_fit_variant *base, int group, int base_group)
 {
-    const struct dtx_fit_part *own[] = {&v->part[DTX_FIT_SURFACE], &m->fit->shared, &v->part[DTX_FIT_SIZE],
-                                        &v->part[DTX_FIT_TOKENS]};
-    const struct dtx_fit_part *other[] = {&base->part[DTX_FIT_SURFACE], &m->fit->shared, &base->part[DTX_FIT_SIZE],
-                                          &base->part[DTX_FIT_TOKENS]};
-    static const char *const methods[] = {"equivalence", "equivalence (shared surface)", "equivalence (L(N) at one D)",
-                                          "equivalence (L(D) at one N)"};
-    for (int k = 0; k < 4; k++) {
-        struct pair p = {v->name,
-                         methods[k],
-                         k < 2    ? &dtx_law_surface
-                         : k == 2 ? &dtx_law_size
-                                  : &dtx_law_tokens,
-                         &own[k]->estimate,
-                         &other[k]->estimate,
-                         k == 1 ? group : 0,
-                         k == 1 ? base_group : 0};
-        if (own[k]->dropped[0] || other[k]->dropped[0])
-            continue;
-        if (k < 2)
-            share_surfaces(m, &p, &base->set);
-        else if (fabs(log(own[k]->fixed) - log(other[k]->fixed)) <= 0.01)
-            share_lines(m, &p, other[k], k == 2);
+    static const char *const methods[] = {"equivalence", "equivalence (L(N) at one D)", "equivalence (L(D) at one N)"};
+    static const char *const shared_methods[] = {"equivalence (shared surface)", "equivalence (shared L(N) at one D)",
+                                                 "equivalence (shared L(D) at one N)"};
+    for (int k = 0; k < DTX_FIT_SHARED; k++) {
+        const struct dtx_fit_part *own = &v->part[dtx_fit_shared[k]], *other = &base->part[dtx_fit_shared[k]];
+        const struct dtx_fit_part *shared = &m->fit->shared[k];
+        const struct dtx_law *law = dtx_fit_laws[dtx_fit_shared[k]];
+        struct pair p = {v->name, methods[k], law, &own->estimate, &other->estimate, 0, 0};
+        struct pair q = {v->name, shared_methods[k], law, &shared->estimate, &shared->estimate, group, base_group};
+        bool one_slice = p.law == &dtx_law_surface || fabs(log(own->fixed) - log(other->fixed)) <= 0.01;
+        if (!own->dropped[0] && !other->dropped[0] && one_slice)
+            share_laws(m, &p, base, other);
+        if (!shared->dropped[0])
+            share_laws(m, &q, base, other);
     }
 }
 

@@ -15,14 +15,15 @@ plan alone --sweep.branch false
 plan killed
 [ "$(ids alone | wc -l) $(ids killed | wc -l)" = "4 6" ] || complain "trials: $(cat alone/plan.jsonl)"
 
-timeout -s KILL $limit "$DTX" sweep run alone --jobs 1 >alone.1 2>&1 </dev/null &
+timeout -s KILL $limit "$DTX" sweep run alone --jobs 4 >alone.1 2>&1 </dev/null &
 first=$!
-timeout -s KILL $limit "$DTX" sweep run alone --jobs 1 >alone.2 2>&1 </dev/null || complain "run: $(cat alone.2)"
+timeout -s KILL $limit "$DTX" sweep run alone --jobs 4 >alone.2 2>&1 </dev/null || complain "run: $(cat alone.2)"
 wait $first || complain "run: $(cat alone.1)"
 all_done alone
 for id in $(ids alone); do
     [ "$(attempts_of alone "$id")" = 1 ] || complain "two processes: $id was begun $(attempts_of alone "$id") times"
 done
+[ "$(cat alone.1 alone.2 | grep -c ': attempt')" = 4 ] || complain "two processes at one trial: $(cat alone.1 alone.2)"
 [ "$(wc -l <alone/results.csv)" = 5 ] || complain "results: $(cat alone/results.csv)"
 
 nap() { sleep "$(awk -v seed="$RANDOM$RANDOM" -v most="$1" 'BEGIN { srand(seed); print 0.05 + most * rand() }')"; }

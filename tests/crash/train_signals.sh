@@ -5,46 +5,7 @@
 set -uo pipefail
 . "$DTX_SOURCE/tests/harness/train.sh"
 make_data
-endless=(train "${small[@]}" --train.steps 1000000 --eval.every 0)
-
-count() { # lines of the metrics so far
-    if [ -e "$1/metrics.jsonl" ]; then wc -l <"$1/metrics.jsonl"; else echo 0; fi
-}
-begin() { # FOLDER COMMAND…: in the background, until some steps are done
-    folder=$1
-    shift
-    local steps=$(($(count "$folder") + 10))
-    timeout -s KILL 60 "$@" --run.dir "$folder" >"$folder.log" 2>&1 </dev/null &
-    guard=$!
-    for _ in $(seq 400); do
-        [ "$(count "$folder")" -lt "$steps" ] || break
-        sleep 0.05
-    done
-    [ "$(count "$folder")" -ge "$steps" ] || complain "$folder: no steps: $(cat "$folder.log")"
-    process=$(pgrep -P "$guard") # mpirun, or dtx itself
-    ranks=$(pgrep -P "$process" -x dtx)
-}
-end() { # CODES: the run is over, with one of these exit codes
-    local code name=$folder
-    wait "$guard"
-    code=$?
-    case " $1 " in *" $code "*) ;; *) complain "$name: exit code $code: $(cat "$name.log")" ;; esac
-    grep -q '^state: requeue$' "$name/status" && grep -q '^code: 75$' "$name/status" ||
-        complain "$name: status is $(cat "$name/status")"
-    local step
-    step=$(sed -n 's/^step: //p' "$name/status")
-    [ "$step" = "$(tail -n 1 "$name/metrics.jsonl" | sed 's/{"step":\([0-9]*\).*/\1/')" ] || complain "$name: step $step in the status, other in the metrics"
-    [ "$(ls "$name/checkpoints" | grep -c "^step-0*$step\$")" = 1 ] || complain "$name: no checkpoint of step $step"
-    grep -qE "stopped by $2 at step $step of" "$name.log" || complain "$name: does not say $2: $(cat "$name.log")"
-    local rank
-    for rank in $ranks; do
-        for _ in $(seq 100); do
-            kill -0 "$rank" 2>/dev/null || continue 2
-            sleep 0.05
-        done
-        complain "$name: rank $rank is left: $(tr '\0' ' ' <"/proc/$rank/cmdline")"
-    done
-}
+. "$DTX_SOURCE/tests/harness/signals.sh"
 
 # One process.
 begin alone "$DTX" "${endless[@]}"
@@ -82,20 +43,14 @@ kill -TERM "$process"
 end "75 1 143" TERM
 
 # During start-up (here it waits for its configuration): a step is made and saved.
-start_up() {
-    local mask
-    for _ in $(seq 400); do
-        mask=$(sed -n 's/^SigCgt:\s*//p' "/proc/$1/status" 2>/dev/null)
-        [ -n "$mask" ] && [ $((0x$mask >> 14 & 1)) = 1 ] && return
-        sleep 0.02
-    done
-    complain "no handler of TERM"
-}
 folder=early ranks=
 mkfifo slow.yaml
 "$DTX" train slow.yaml "${small[@]}" --eval.every 0 --run.dir early >early.log 2>&1 </dev/null &
 guard=$!
-start_up "$guard"
+for _ in $(seq 400); do
+    ! listening "$guard" || break
+    sleep 0.02
+done
 kill -TERM "$guard"
 sleep 0.1
 kill -0 "$guard" 2>/dev/null && echo 'train.steps: 1000000' >slow.yaml

@@ -7,6 +7,7 @@
  *   DISK_KIND=WORD       eio enospc short die unreadable mixed (see below);  DISK_AT=N: the N-th call that can meet it
  *   DISK_EVERY=N         and every N-th after that;  DISK_UNTIL=N: none after so many calls
  *   DISK_PAUSE=MS        every call that changes something takes so much longer
+ *   DISK_READ_PAUSE=MS   every read takes so much longer
  *   DISK_RANK=N          of this rank of the launcher alone
  *   DISK_LOG=FILE        every change is appended, in the order in which it happened, over all processes
  *   DISK_COUNT=FILE      a line "rank calls faults" is appended when the process ends
@@ -46,6 +47,7 @@ struct disk_control {
     enum disk_kind kind;
     int64_t at, every, until;
     int64_t pause;         /* milliseconds before every change */
+    int64_t read_pause;    /* before every read */
     int64_t calls, faults; /* seen; met */
     bool no_exchange;      /* a file system that cannot exchange two names */
     int log;               /* descriptor, or -1 */

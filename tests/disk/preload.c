@@ -82,6 +82,7 @@ __attribute__((constructor)) static void start(void)
                 c->kind = (enum disk_kind)i;
     if (!only || atoi(only) == disk.rank)
         c->pause = number("DISK_PAUSE");
+    c->read_pause = number("DISK_READ_PAUSE");
     c->at = number("DISK_AT");
     c->every = number("DISK_EVERY");
     c->until = number("DISK_UNTIL");
@@ -334,6 +335,7 @@ EXPORT ssize_t read(int fd, void *data, size_t bytes)
 {
     if (!is_watched(fd))
         return syscall(SYS_read, fd, data, bytes);
+    usleep((useconds_t)disk.control.read_pause * 1000);
     enter();
     return leave(meet(READS) != DISK_NONE ? -1 : syscall(SYS_read, fd, data, bytes));
 }
@@ -342,6 +344,7 @@ EXPORT ssize_t pread(int fd, void *data, size_t bytes, off_t offset)
 {
     if (!is_watched(fd))
         return syscall(SYS_pread64, fd, data, bytes, offset);
+    usleep((useconds_t)disk.control.read_pause * 1000);
     enter();
     return leave(meet(READS) != DISK_NONE ? -1 : syscall(SYS_pread64, fd, data, bytes, offset));
 }

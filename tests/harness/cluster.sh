@@ -116,6 +116,8 @@ ProctrackType=proctrack/linuxproc
 TaskPlugin=task/none
 JobAcctGatherType=jobacct_gather/none
 AccountingStorageType=accounting_storage/none
+# Jobs that may begin again do so soon.
+SchedulerParameters=bf_interval=2,sched_interval=5
 SelectType=select/cons_tres
 SelectTypeParameters=CR_Core
 # Nodes have the cores stated here, whatever the machine has.
@@ -166,7 +168,9 @@ node_stop() {
     done
 }
 
-node_state() { sinfo -h -N -n "$1" -o %T 2>/dev/null; }
+node_state() { # as sinfo writes it, which shows changes late
+    scontrol -o show node "$1" 2>/dev/null | sed -nE 's/.* State=([^ ]*) .*/\L\1/; s/\+not_responding/*/; p'
+}
 node_wait() { # NAME STATE DEADLINE
     until [ "$(node_state "$1")" = "$2" ]; do
         cluster_before "$3" "node $1 is '$(node_state "$1")', not $2"

@@ -220,6 +220,11 @@ static double ulp(double x, enum dtx_dtype dtype)
 
 void op_compare(struct op_env *env, const char *name, struct op_array *array, double k)
 {
+    op_compare_as(env, name, array, k, array->t.dtype);
+}
+
+void op_compare_as(struct op_env *env, const char *name, struct op_array *array, double k, enum dtx_dtype dtype)
+{
     struct op_stored *s = stored_find(env, name);
     assert_non_null(s->ref);
     assert_int_equal(s->n, array->n);
@@ -235,13 +240,13 @@ void op_compare(struct op_env *env, const char *name, struct op_array *array, do
             continue;
         }
         largest = fmax(largest, fabs(ref));
-        naive_error = fmax(naive_error, fabs(ref_round(s->naive[i], array->t.dtype) - ref));
+        naive_error = fmax(naive_error, fabs(ref_round(s->naive[i], dtype) - ref));
         if (!(fabs(got - ref) <= error)) {
             error = fabs(got - ref);
             worst = i;
         }
     }
-    double bound = k * naive_error + (largest > 0 ? 2 * ulp(largest, array->t.dtype) : 0);
+    double bound = k * naive_error + (largest > 0 ? 2 * ulp(largest, dtype) : 0);
     if (!(error <= bound))
         fail_msg("%s[%lld] = %.9g, must be %.9g: error %.3g, bound %.3g, naive error %.3g (%s, %s, %d threads)", name,
                  (long long)worst, array->value[worst], s->ref[worst], error, bound, naive_error,

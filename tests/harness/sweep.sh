@@ -1,6 +1,8 @@
 # Sourced, after train.sh, by tests of sweeps: a small spec, and what must hold of a sweep's folder.
 # shellcheck shell=bash disable=SC2154 # work is train.sh's
 
+export DTX_MACHINE=h100 # totals of a plan need no measurement of this machine
+
 # make_spec FILE [LINE…]: two sizes of training of one shape, both variants, in branches of one stable part; LINEs are
 # further keys of the group sweep.
 make_spec() {

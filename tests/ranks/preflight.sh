@@ -33,7 +33,7 @@ says '^pre-flight: passed: 3 nodes, 4 ranks' '^three steps: as they should be' '
 [ "$(value r.json nodes 2 ranks 1 rank)" = 3 ] || complain "JSON: rank 3 is $(value r.json nodes 2 ranks 1 rank)"
 for key in "nodes 0 ranks 0 gemm_f32_flops_per_second" "nodes 1 ranks 0 triad_bytes_per_second" "nodes 0 disk_read_bytes_per_second" \
     "nodes 1 disk_write_bytes_per_second" "nodes 0 link_bytes_per_second c" "nodes 1 link_bytes_per_second a" \
-    "nodes 2 all_reduce_bytes_per_second"; do
+    "nodes 2 all_reduce_bytes_per_second" all_reduce_bytes_per_second; do
     # shellcheck disable=SC2086
     got=$(value r.json $key)
     awk -v x="$got" 'BEGIN { exit !(x + 0 > 1e5) }' || complain "JSON: $key is $got"
@@ -55,20 +55,23 @@ timeout -s KILL 60 mpirun -n 5 "$DTX" doctor --ranks five.yaml --cpu.threads 1 -
 says '^three steps: not compared: no figures for 5 tensor ranks' '^pre-flight: passed'
 clean
 
-refuse() { # WORDS OPTION…
-    local words=$1
-    shift
-    check 2 "$@"
+refuse() { # WORDS RANKS OPTION…
+    local words=$1 ranks=$2
+    shift 2
+    start "$ranks" doctor --ranks --run.dir shared/run --bad-nodes shared/bad "$@" >log 2>&1 </dev/null
+    code=$?
     [ "$code" = 78 ] || complain "'$*' ends with $code, not 78: $(cat log)"
     says "$words"
     [ "$(grep -c '^dtx: error' log)" = 1 ] || complain "'$*': $(grep -c '^dtx: error' log) reports"
     clean
 }
-refuse 'tp 3 × pp 2 × dp 1 = 6 ranks, but 4 were started' --parallel.tp 3
-refuse "did you mean 'bad-nodes'" --bad-node bad
-refuse 'nowhere.*No such file' --folder nowhere
-refuse 'least.gemm' --least.gemm -1
-refuse 'no checkpoint|No such file|there is none' --resume nowhere
+refuse 'tp 3 × pp 1 × dp 1 = 3 ranks, but 4 were started' 4 --parallel.tp 3
+refuse "did you mean 'bad-nodes'" 1 --bad-node bad
+refuse 'least.gemm' 1 --least.gemm -1
+refuse 'no checkpoint|No such file|there is none' 1 --resume nowhere
+start 1 doctor --ranks --folder nowhere >log 2>&1 </dev/null
+[ $? = 78 ] || complain "a folder that is not there: $(cat log)"
+says 'nowhere.*No such file'
 
 # hang SIGNAL WORDS: rank 3 is sent it while all measure; the others leave, and its node is the one that is unfit.
 hang() {

@@ -29,6 +29,7 @@ enum fault {
     WRITE_BEHIND,
     SHARED_BEHIND,
     SHARED_UNSET,
+    READ_UNDER_COPY,
     FAULTS
 };
 
@@ -73,9 +74,14 @@ DTX_KERNEL(64, 1) mirror(DTX_ARGUMENT(job) p)
         dtx_block_sync();
     if (p.fault == SHARED_BEHIND)
         tile[128] = mine;
-    if (p.fault == SHARED_UNSET)
-        other += scratch[i % 32];
+    if (p.fault == SHARED_UNSET && blockIdx.x > 0)
+        other += 0.f * scratch[i % 2]; /* what the last block left there is no NaN */
     float sum = dtx_block_sum(mine, scratch);
+    if (p.fault == READ_UNDER_COPY && i < 16) {
+        dtx_copy_16(tile + 4 * i, p.in + first + 4 * i, true);
+        sum += 0.f * tile[4 * i]; /* its old value is no NaN */
+    }
+    dtx_copy_commit();
     if (p.fault != NO_WAIT_AT_END)
         dtx_copy_wait<0>();
     dtx_block_sync();
@@ -157,6 +163,7 @@ static void wrong_results(void **)
     for (dtx_simt_order order : orders) {
         assert_false(run(WAIT_TOO_SHORT, order).right);
         assert_false(run(SHARED_UNSET, order).right);
+        assert_false(run(READ_UNDER_COPY, order).right);
     }
     int wrong = 0;
     for (dtx_simt_order order : orders)

@@ -45,6 +45,12 @@ done
 check 0 --widths 32,128 --depths 2 --rule completep --seeds 24 --steps 2
 slopes completep width -0.2 0.2 lambda
 
+# Wider heads instead of more: λ adds up more products, which only a rate of 1/head_dim makes up for.
+check 0 --model.width 32 --model.ffn 96 --widths 32,64,128 --depths 2 --rule none,mup --grow head_dim --seeds 6
+slopes none width 0.5 1.5 lambda
+# shellcheck disable=SC2086
+slopes mup width -0.3 0.3 $all lambda
+
 # The slope is the least squares line through the numbers of the table.
 check 0 --widths 32,64,128 --depths 2 --rule none --csv numbers.csv --seeds 2
 by_hand=$(awk -F, '$1 == "none" && $5 == "queries" && $6 == 4 { x = log($3); y = log($8); n++; sx += x; sy += y; sxy += x * y
@@ -67,8 +73,12 @@ grep -q '^lambda' out && complain "softmax has λ"
 grep -q '^rule mup, by width (layers 2)' out || complain "the configuration's rule is not taken: $(cat out)"
 check 1 small.yaml --widths 32,128 --depths 2 --rule none --strict
 grep -q 'coordinate check: [1-9][0-9]* slopes are beyond' log || complain "strict: $(cat log)"
+sed 's/transfer: mup, //' small.yaml >spec.yaml
+echo 'sweep: {lr_rule: mup, shapes: "48x2"}' >>spec.yaml
+check 0 spec.yaml --widths 32,64 --depths 2 --steps 2 # a SPEC: its model and its rule
+grep -q '^rule mup, by width (layers 2)' out || complain "the SPEC's rule is not taken: $(cat out)"
 check 78 small.yaml --widths 32,40
-grep -q 'widths: 40 is not a width to which 6 heads, 3 key/value heads and ffn 96 of width 48 can grow' log ||
+grep -q 'widths: 40 is not a width to which 6 heads, 3 key/value heads of 8 and ffn 96 of width 48 can grow by heads' log ||
     complain "width 40: $(cat log)"
 check 78 --widths 64,32 --rule mup,muP
 grep -q "widths: '64,32' is not a list" log || complain "descending: $(cat log)"

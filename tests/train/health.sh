@@ -48,6 +48,15 @@ train 2 resumed --health.spike skip --parallel.dp 2 --parallel.zero 2 --resume l
 diff <(numbers skipped) <(numbers resumed) >out || complain "resumed before a spike: $(head -c 600 out)"
 same_arrays skipped/checkpoints/step-00000064 resumed/checkpoints/step-00000064
 
+# So it does from a node's own disk.
+local=(--checkpoint.local_dir "$work/disk" --checkpoint.local_every 5 --health.spike skip --checkpoint.every 0)
+train 1 alone --health.spike skip
+train 1 disk "${local[@]}" --train.until $((second - 1))
+rm -r disk/checkpoints/step-*
+train 1 disk "${local[@]}" --resume latest
+says "resumed from $work/disk/.* at step $(((second - 1) / 5 * 5))$"
+diff <(numbers alone) <(numbers disk) >out || complain "resumed from a local disk: $(head -c 600 out)"
+
 # Rolled back: to the snapshot of step 40, later to that of the checkpoint of step 48.
 back=(--health.spike rollback --health.snapshot_every 20)
 train 1 back "${back[@]}"

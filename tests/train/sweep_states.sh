@@ -74,8 +74,7 @@ run once || complain "nothing to do: $(cat log)"
 "$DTX" sweep plan spec.yaml --dir stop --sweep.tokens 51200 --sweep.seeds '1, 2' --checkpoint.every 40 >log 2>&1 || complain "plan: $(cat log)"
 one=stop/runs/$(id_of stop 1)
 stepping() { grep -q '^dtx: step' "$one/logs/attempt-$1.log" 2>/dev/null; } # ATTEMPT
-begin() { "$DTX" sweep run stop --jobs 1 --backoff 0 --stale 5 >"$1" 2>&1 </dev/null & } # LOG
-begin stop.1
+"$DTX" sweep run stop --jobs 1 >stop.1 2>&1 </dev/null &
 runner=$!
 until_true 20 "steps" stepping 1
 kill -TERM $runner
@@ -84,20 +83,27 @@ wait $runner
 [ "$(end_of stop 1 1)" = stopped ] || complain "the stopped trial: $(ls stop/state)"
 grep -q 'stopped by USR1' "$one/logs/attempt-1.log" || complain "the trial was not asked: $(tail -n 3 "$one/logs/attempt-1.log")"
 
-# Its runner is killed while the trainer is held: the trial is at work until the trainer has ended.
-begin stop.2
+# Its runner is killed, and what it started lives on: the trial is at work until that has ended.
+cat >hold <<'END'
+#!/bin/sh
+trap '' TERM HUP
+"$@" &
+wait $!
+while [ -e held ]; do sleep 0.1; done
+END
+chmod +x hold
+touch held
+"$DTX" sweep run stop --jobs 1 --launcher ./hold >stop.2 2>&1 </dev/null &
 runner=$!
 until_true 20 "steps" stepping 2
-trainer=$(pgrep -P $runner -x dtx)
-kill -STOP "$trainer"
 kill -9 $runner
 wait $runner 2>/dev/null
 [ "$(phase stop 1)" = running ] || complain "a trainer without runner is '$(phase stop 1)'"
-begin stop.3
+"$DTX" sweep run stop --jobs 1 >stop.3 2>&1 </dev/null &
 runner=$!
 until_true 60 "the other trial" test -e "stop/state/$(id_of stop 2).done"
 [ "$(attempts_of stop "$(id_of stop 1)")" = 2 ] || complain "two at one trial: $(cat stop.3)"
-kill -CONT "$trainer"
+rm held
 wait $runner || complain "the last runner: $(cat stop.3)"
 all_done stop
 

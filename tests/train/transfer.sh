@@ -33,8 +33,10 @@ for kind in tied-diff untied-diff tied-softmax odd-tied-diff odd-untied-diff; do
     close_numbers $bound <(heldout_of direct) <(heldout_of imported) >log || complain "$kind exported: $(cat log)"
 done
 
-# The same curve on other meshes.
+# The same curve on other meshes; the log says what the rule makes of the base model's numbers, once.
 train 4 mesh4 "${odd[@]}" --parallel.tp 2 --parallel.pp 2
+[ "$(grep -c 'width 1.6 times the base .* lr × 0.625, decay × 1.6, .* branches × 0.75, scores × 1, logits × 0.4375' log)" = 1 ] ||
+    complain "what the rule does is not said once: $(cat log)"
 train 4 mesh-zero "${odd[@]}" --parallel.dp 2 --parallel.cp 2 --parallel.zero 2
 for run in mesh4 mesh-zero; do
     close_numbers 1e-4 <(field loss odd-tied-diff) <(field loss $run) >log || complain "$run: $(cat log)"

@@ -8,7 +8,7 @@ if grep -vnP '^(#.*|[a-z0-9_]+\t\S+)?$' tests/mutants.txt; then
     echo "tests/mutants.txt: these lines are not name<TAB>regular expression"
     failed=1
 fi
-planted=$(grep -rhoE 'DTX_MUTANT\([a-z0-9_]+\)' --include='*.[ch]' --include='*.cu' \
+planted=$(grep -rhoE 'DTX_MUTANT\([a-z0-9_]+\)' --include='*.[ch]' --include='*.cu' --include='*.cc' \
     kernels parallel data checkpoints trainer launch 2>/dev/null | grep -v 'DTX_MUTANT(name)' |
     sed 's/DTX_MUTANT(\(.*\))/\1/' | sort -u)
 listed=$(grep -v '^#' tests/mutants.txt | cut -f1 | grep . | sort)

@@ -118,6 +118,39 @@ static void known_surface(void **state)
     }
 }
 
+/* Every law is found again from exact losses, and says what they are elsewhere. */
+static void known_laws(void **state)
+{
+    static const struct {
+        const struct dtx_law *law;
+        double p[5];
+    } cases[] = {{&dtx_law_kaplan, {0.095, 0.8, 0.8 * 32, 31}}, /* α_D, α_N/α_D, u ln N_c, ln D_c */
+                 {&dtx_law_size, {0.6, 0.34, 6}},
+                 {&dtx_law_tokens, {0.5, 0.28, 5.5}},
+                 {&dtx_law_power_n, {0.076, 0.076 * 32}},
+                 {&dtx_law_power_d, {0.095, 0.095 * 30}}};
+    struct dtx_ctx ctx;
+    struct dtx_samples s;
+    struct dtx_law_fit fit;
+    (void)state;
+    dtx_ctx_init(&ctx);
+    for (int k = 0; k < 5; k++) {
+        double unused[DTX_LAW_PARAMETERS];
+        SUCCEEDS(&ctx, dtx_samples_make(&ctx, SIDE * SIDE, 1, &s));
+        for (int64_t i = 0; i < s.n; i++) {
+            s.x[i] = log(1e7) + (double)(i % SIDE) * 1.5;
+            s.y[i] = log(1e9) + (double)(i / SIDE) * 1.5;
+            s.ln_loss[i] = cases[k].law->ln_loss(cases[k].p, s.x[i], s.y[i], 0, unused);
+        }
+        SUCCEEDS(&ctx, dtx_law_fit(&ctx, cases[k].law, &s, 1e-3, 0, NULL, 1, &fit));
+        for (int i = 0; i < fit.n; i++)
+            is_near(cases[k].law->formula, fit.p[i], cases[k].p[i], 1e-5);
+        is_near("elsewhere", dtx_law_loss(cases[k].law, fit.p, 1e11, 1e12, 0),
+                dtx_law_loss(cases[k].law, cases[k].p, 1e11, 1e12, 0), 1e-6);
+        dtx_samples_free(&s);
+    }
+}
+
 /* The frontier is the lowest loss of all N at a C, and shares undo themselves. */
 static void frontier(void **state)
 {
@@ -149,6 +182,7 @@ static void frontier(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(derivatives), cmocka_unit_test(chinchilla),
-                                       cmocka_unit_test(known_surface), cmocka_unit_test(frontier)};
+                                       cmocka_unit_test(known_surface), cmocka_unit_test(known_laws),
+                                       cmocka_unit_test(frontier)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

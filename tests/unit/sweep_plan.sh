@@ -6,6 +6,7 @@ set -uo pipefail
 . "$DTX_SOURCE/tests/harness/train.sh"
 . "$DTX_SOURCE/tests/harness/sweep.sh"
 make_spec spec.yaml
+make_data "$DTX_SOURCE"/data/a*.c
 plan() { "$DTX" sweep plan "$@" >out 2>err || complain "plan $*: $(cat err)"; }
 refused() { # PATTERN WORD…
     local pattern=$1
@@ -65,7 +66,11 @@ is branch 2 until 0
 is branch 3 start_step 36
 is branch 3 tokens 10240
 "$DTX" sweep plan spec.yaml --dir branch --json >out 2>err
-grep -q "\"stems\":2" out && grep -q "\"tokens\":$((2 * (10240 + 512))).0" out || complain "branches: $(cat out)"
+own=$((2 * (10240 + 512)))
+grep -q "\"stems\":2" out && grep -q "\"flops\":$((own * (6 * matmul + 3 * 2 * 2 * 32 * 17))).0,\"tokens\":$own.0" out || complain "branches: $(cat out)"
+
+plan spec.yaml --dir twice --sweep.tokens 1e6
+grep -qE 'the longest trial takes 1.00M, so [0-9.]+ times all of them' err || complain "no word of epochs: $(cat err)"
 
 # IsoFLOP: each budget is spent to half a step, sizes are about its centre, the aspect is kept.
 cat >iso.yaml <<'END'
@@ -82,6 +87,7 @@ lr: {schedule: cosine, peak: 1e-3}
 data: {train: nowhere}
 END
 plan iso.yaml
+grep -q 'data.train cannot be looked at here: .*nowhere' err || complain "data elsewhere: $(cat err)"
 [ "$(grep -c '"trial"' iso/plan.jsonl)" = 24 ] || complain "isoflop: $(cat iso/plan.jsonl)"
 sed -nE 's/.*"width":([0-9]+),"layers":([0-9]+),.*"batch":2,"steps":([0-9]+),.*"n_total":([0-9]+),.*"budget":([0-9.]+),"flops":([0-9.]+),.*/\1 \2 \3 \4 \5 \6/p' \
     iso/plan.jsonl >rows
@@ -91,6 +97,18 @@ awk '{ step = $6 / $3; d = $6 - $5; if (d < 0) d = -d; ratio = $3 * 128 / $4; w 
     if (ratio < 20 / 4 / 1.7 || ratio > 20 * 4 * 1.7) { print "tokens a weight " ratio; bad = 1 }
     n++ } END { exit bad || n != 24 }' rows >log || complain "isoflop: $(cat log; cat rows)"
 [ "$(awk '$5 > 5e15 { print $1 }' rows | sort -u | wc -l)" = 3 ] || complain "isoflop sizes: $(cat rows)"
+
+# The shipped ones: the paper's counts (REFERENCE of the presets), 3.28e21 FLOPs; a quarter of an hour at 30 GFLOP/s a core.
+plan figure3 --data.train nowhere
+for pair in 1:833608704 3:1413271552 5:2794482176 7:6836744192 9:13123046400; do
+    is figure3 "${pair%:*}" n_total "${pair#*:}"
+    is figure3 "${pair%:*}" steps 40000
+done
+is figure3 5 lr 1.5e-4
+is figure3 10 lr 7.5e-5
+is figure3 10 heads 40
+"$DTX" sweep plan laptop --dry-run --json >out 2>err || complain "laptop: $(cat err)"
+sed -n 's/.*"flops":\([0-9.]*\),.*/\1/p' out | awk '{ exit !($1 > 2e13 && $1 < 2 * 900 * 30e9) }' || complain "laptop: $(cat out)"
 
 # Rules: Step Law and DeepSeek by hand for N = 17616 without embeddings, D = 8192 (64 steps of 128).
 plan spec.yaml --dir law --lr.schedule cosine --sweep.tokens 8192 --sweep.variants diff --sweep.lr_rule step_law \
@@ -107,6 +125,10 @@ is deep 1 batch "$(awk -v c="$c" 'BEGIN { printf "%.0f", 0.292 * exp(0.3271 * lo
 cp grid/plan.jsonl before
 "$DTX" sweep plan spec.yaml --dir grid --sweep.branch false --sweep.seeds '2, 1' >out 2>err
 [ $? = 78 ] && grep -q '4 are new, and 0 of its own' err && cmp -s before grid/plan.jsonl || complain "another spec: $(cat err)"
+refused '4 are new, and 4 of its own' spec.yaml --dir grid --sweep.branch false --lr.peak 2e-2
+refused '4 are new, and 4 of its own' spec.yaml --dir grid --sweep.branch false --model.norm_eps 1e-6
+plan spec.yaml --dir same --sweep.branch false --cpu.threads 2 --checkpoint.every 7 --log.every 3
+[ "$(ids same)" = "$(ids grid)" ] || complain "options that change no number change ids"
 plan spec.yaml --dir grid --sweep.branch false --sweep.seeds 2 --extend
 [ "$(grep -c '"trial"' grid/plan.jsonl)" = 8 ] || complain "extended: $(cat grid/plan.jsonl)"
 diff <(head -n 5 before) <(head -n 5 grid/plan.jsonl) >log || complain "extending changed rows: $(cat log)"

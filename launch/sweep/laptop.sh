@@ -1,0 +1,52 @@
+#!/usr/bin/env bash
+# The sweep `laptop` on real text: launch/sweep/laptop.sh [--text FILE]… [--dir DIR] [--jobs N]
+#
+#   takes English text (Debian's copy of the GCIDE dictionary, or your own with --text), learns a vocabulary of 1,024,
+#   tokenizes, plans, trains and fits: about 15 minutes on 2 cores. A second call goes on where the first one was stopped.
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+
+texts=() dir=laptop-sweep jobs=0
+while [ $# -gt 0 ]; do
+    case $1 in
+    --text) texts+=("$(realpath -e "${2:?--text needs a file}")"); shift 2 ;;
+    --dir) dir=${2:?--dir needs a folder}; shift 2 ;;
+    --jobs) jobs=${2:?--jobs needs a number}; shift 2 ;;
+    *) sed -n '2,5s/^# \{0,1\}//p' "$0"; [ "$1" = --help ] && exit 0 || exit 78 ;;
+    esac
+done
+dtx=${DTX:-$PWD/build/dtx}
+[ -x "$dtx" ] || { echo "laptop: no $dtx: cmake --preset release && cmake --build build" >&2; exit 78; }
+mkdir -p "$dir"
+cd "$dir"
+started=$SECONDS
+say() { printf '\n== %s (%d s)\n' "$*" $((SECONDS - started)); }
+
+split=blank-line
+if [ ${#texts[@]} -eq 0 ]; then
+    split=entry
+    texts=("$PWD/gcide.txt")
+    if [ ! -s gcide.txt ]; then
+        say "text: Debian's package dict-gcide (a dictionary, 40 MB of English)"
+        mkdir -p package
+        (cd package && { ls dict-gcide_*.deb >/dev/null 2>&1 || apt-get -q download dict-gcide 2>/dev/null; } &&
+            dpkg-deb -x dict-gcide_*.deb .) || { echo "laptop: cannot get dict-gcide; use --text FILE" >&2; exit 1; }
+        zcat package/usr/share/dictd/gcide.dict.dz >gcide.new
+        mv gcide.new gcide.txt
+    fi
+fi
+if [ ! -s tokenizer.json ]; then
+    say "vocabulary: 1,024 byte-level BPE"
+    "$dtx" tokenizer train --vocab 1024 --out tokenizer.json "${texts[@]}"
+fi
+if [ ! -s tokens.idx ]; then
+    say "tokens"
+    "$dtx" tokenize --tokenizer tokenizer.json --split "$split" --out tokens "${texts[@]}"
+fi
+say "plan"
+"$dtx" sweep plan laptop --dir sweep --data.train tokens
+say "run"
+"$dtx" sweep run sweep --jobs "$jobs"
+say "fit"
+"$dtx" sweep fit sweep
+say "done"
