@@ -119,8 +119,10 @@ void dtx_backend_close(struct dtx_backend *backend)
     if (!backend)
         return;
     for (int i = 0; i < BACKENDS; i++)
-        if (strcmp(backend->name, backends[i].name) == 0)
+        if (strcmp(backend->name, backends[i].name) == 0) {
             backends[i].close(backend);
+            return;
+        }
 }
 
 const struct dtx_collectives *dtx_backend_collectives(const struct dtx_backend *backend)

@@ -1,5 +1,5 @@
 /* Sums and maxima over rows in their order, for communicators. */
-#include "kernels/cuda/impl.cuh"
+#include "kernels/cuda/impl.h"
 #include "kernels/cuda/collectives.h"
 
 /* A thread: an element. */

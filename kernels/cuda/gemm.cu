@@ -3,7 +3,7 @@
  * tile of c and walks along k in order, so an element depends neither on m nor on anything but its row and column.
  * Also what cuBLASLt leaves to do: the largest |c|.
  */
-#include "kernels/cuda/impl.cuh"
+#include "kernels/cuda/impl.h"
 #include "kernels/cuda/lt.h"
 
 /* A block of THREADS makes TILE × TILE elements, a thread SIDE × SIDE of them, STEP of k at once. */

@@ -114,7 +114,7 @@ static int call_make(const struct dtx_cuda_lt *lt, const struct kind *kind, int6
     int64_t n = kind->n, k = kind->k;
     *out = (struct call){0};
     int code = lt->desc_create(&out->desc, LT_COMPUTE_32F, LT_R_32F);
-    if (!code && kind->transpose_b && !DTX_MUTANT(cuda_lt_transpose))
+    if (!code && kind->transpose_b)
         code = lt->desc_set(out->desc, LT_DESC_TRANSPOSE_A, &transpose, sizeof transpose);
     if (!code && kind->transpose_a)
         code = lt->desc_set(out->desc, LT_DESC_TRANSPOSE_B, &transpose, sizeof transpose);
@@ -202,7 +202,7 @@ enum dtx_status DTX_DEVICE(lt_matmul)(struct dtx_queue *queue, const struct dtx_
     struct algorithm *entry;
     struct call call;
     struct lt_choice need;
-    const float one = 1, beta = args->accumulate ? 1 : 0;
+    const float one = 1, beta = args->accumulate && !DTX_MUTANT(cuda_lt_overwrites) ? 1 : 0;
     DTX_TRY(ctx, find(ctx, p, &kind, &entry));
     if (!entry->there)
         return DTX_OK;
