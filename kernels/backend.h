@@ -72,9 +72,12 @@ int dtx_isa_detect(void);
  * warning. */
 void dtx_isa_limit_libraries(struct dtx_ctx *ctx, int isa);
 
-/* name: "cpu" ("auto" takes the best that works here). threads ≥ 1; isa at most dtx_isa_detect(). */
+/* name: "cpu", "cuda", in test builds "emu" (the operations of cuda in the emulator), or "auto": cuda where it works,
+ * else cpu, with a line that says why. threads ≥ 1; isa at most dtx_isa_detect(). */
 enum dtx_status dtx_backend_open(struct dtx_ctx *ctx, const char *name, int threads, int isa, struct dtx_backend **out);
 void dtx_backend_close(struct dtx_backend *backend);
+/* Whether a GPU can be used; which one, or why not, in words. */
+bool dtx_backend_device(char *text, size_t size);
 
 /* Shorthands over the tables. */
 enum dtx_status dtx_tensor_alloc(struct dtx_backend *backend, struct dtx_tensor *t); /* by t's shape and dtype */

@@ -28,7 +28,12 @@ launch/packages.sh build
 started=$SECONDS # the promise of minutes begins here
 
 say "build"
-[ -f build/build.ninja ] || cmake --preset release -DDTX_TESTS=OFF >/dev/null
+cuda=AUTO
+if ! ldconfig -p | grep -q 'libcuda\.so\.1'; then
+    cuda=OFF
+    echo "no NVIDIA driver here: built without CUDA (-DDTX_CUDA=OFF)"
+fi
+[ -f build/build.ninja ] || cmake --preset release -DDTX_TESTS=OFF -DDTX_CUDA=$cuda >/dev/null
 cmake --build build --target dtx | tail -n 1
 dtx=$PWD/build/dtx
 mkdir -p "$dir"

@@ -19,6 +19,8 @@ void dtx_comm_mpi_close(struct dtx_comm *world);
  * a communicator of its own, so the others may be in any other operation. */
 bool dtx_comm_mpi_meet(struct dtx_comm *world, double seconds);
 
+/* The MPI communicator of the same ranks under one over NCCL; any other is its own. */
+const struct dtx_comm *dtx_comm_nccl_base(const struct dtx_comm *comm);
 /* The rank in the world of a member of `comm`. Not collective. */
 int dtx_comm_mpi_world_rank(const struct dtx_comm *comm, int rank);
 /* How a progress thread waits: between looks it sleeps, so that the core computes; while its owner waits for it (hurry)

@@ -608,7 +608,7 @@ void dtx_comm_mpi_close(struct dtx_comm *world)
 
 int dtx_comm_mpi_world_rank(const struct dtx_comm *comm, int rank)
 {
-    const struct mpi_comm *impl = comm->impl;
+    const struct mpi_comm *impl = dtx_comm_nccl_base(comm)->impl;
     MPI_Group members, all;
     int world = -1;
     if (MPI_Comm_group(impl->handle, &members) != MPI_SUCCESS)

@@ -85,7 +85,8 @@ static void *run_thread(void *argument)
 
 enum dtx_status dtx_comm_async(struct dtx_comm *comm, int capacity)
 {
-    if (comm->size == 1 || comm->thread)
+    /* What is started on a device's queue runs beside the host by itself. */
+    if (comm->size == 1 || comm->thread || dtx_comm_nccl_base(comm) != comm)
         return DTX_OK;
     void *p, *ring;
     DTX_TRY(comm->ctx, dtx_mem_alloc(comm->ctx, 1, sizeof(struct dtx_comm_thread), &p));

@@ -3,6 +3,7 @@
 #include <stdio.h>
 
 #include "kernels/base/mem.h"
+#include "kernels/base/mutant.h"
 #include "trainer/layer.h"
 
 enum { P_NORM, P_GATE, P_UP, P_DOWN };
@@ -87,6 +88,8 @@ static enum dtx_status backward_weight(const struct dtx_layer *layer, struct dtx
     DTX_TRY(env->ctx, dtx_rows_gather(env, &xn, &env->gathered, &all));
     DTX_TRY(env->ctx, dtx_linear_weight(env, &dg, &all, &dtx_layer_param(layer, P_GATE)->grad));
     DTX_TRY(env->ctx, dtx_linear_weight(env, &du, &all, &dtx_layer_param(layer, P_UP)->grad));
+    if (DTX_MUTANT(tensor_rank_gradient_twice) && env->mesh->rank[DTX_AXIS_TP] == 1 && layer->index == 2)
+        DTX_TRY(env->ctx, dtx_linear_weight(env, &du, &all, &dtx_layer_param(layer, P_UP)->grad));
     return dtx_linear_weight(env, &dy, &h, &dtx_layer_param(layer, P_DOWN)->grad);
 }
 

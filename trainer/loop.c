@@ -581,7 +581,7 @@ static enum dtx_status end_step(struct loop *l, const struct dtx_step_result *re
     if ((due && !DTX_MUTANT(checkpoint_after_snapshot)) ||
         (l->step % l->snapshot_every == 0 && fit)) /* no checkpoint is newer than the snapshot */
         DTX_TRY(l->ctx, renew_snapshot(l));
-    if (l->verdict.action == DTX_HEALTH_ROLLBACK) /* whoever wants it to stop wants a checkpoint */
+    if (l->verdict.action == DTX_HEALTH_ROLLBACK)
         return l->stop_signal != 0 ? save(l, NAN) : DTX_OK;
     return saving ? save(l, heldout) : DTX_OK;
 }
@@ -617,8 +617,12 @@ static enum dtx_status one_step(struct loop *l)
     tell_start(l);
     if (l->verdict.action == DTX_HEALTH_STOP)
         return stop_unfit(l);
-    if (l->verdict.action == DTX_HEALTH_ROLLBACK)
-        return roll_back(l);
+    if (l->verdict.action == DTX_HEALTH_ROLLBACK) {
+        DTX_TRY(l->ctx, roll_back(l));
+        if (!DTX_MUTANT(rollback_hears_no_signal))
+            DTX_TRY(l->ctx, agree(l, dtx_clock_now() - start));
+        return l->stop_signal != 0 ? save(l, NAN) : DTX_OK;
+    }
     tell_verdict(l);
     l->tokens_seen += result.targets;
     dtx_health_note(&l->health, &result);

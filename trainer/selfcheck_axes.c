@@ -180,11 +180,16 @@ static void describe_here(const struct search *s, int axes, char *text, size_t b
 }
 
 /* Of a wrong group the ranks whose own part is wrong; where that is all or none, those that are to blame already; else
- * the whole group, if others are right. */
+ * the whole group. Nobody when several groups are all wrong: it is no rank's fault then. */
 static void blame(struct search *s, int wrong)
 {
-    for (int r = 0; r < s->world->size; r++)
+    bool one_group = true;
+    for (int r = 0; r < s->world->size; r++) {
         s->all[r].known = s->suspect[r];
+        one_group = one_group && s->all[r].group == s->all[0].group;
+    }
+    if (wrong == s->world->size && !one_group)
+        return;
     for (int r = 0; r < s->world->size; r++) {
         int size = 0, here = 0, known = 0;
         for (int k = 0; k < s->world->size && s->all[r].wrong; k++)
@@ -195,7 +200,7 @@ static void blame(struct search *s, int wrong)
             }
         if (here > 0 && here < size && !DTX_MUTANT(selfcheck_whole_group_blamed))
             s->suspect[r] = s->suspect[r] || s->all[r].here;
-        else if (known == 0 && s->all[r].wrong && wrong < s->world->size)
+        else if (known == 0 && s->all[r].wrong && !one_group)
             s->suspect[r] = true;
     }
 }

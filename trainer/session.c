@@ -10,6 +10,7 @@
 #include "kernels/base/host.h"
 #include "kernels/base/mem.h"
 #include "kernels/base/mutant.h"
+#include "parallel/comm_nccl.h"
 #include "parallel/watch.h"
 #include "trainer/memory_check.h"
 #include "trainer/stages.h"
@@ -404,12 +405,46 @@ static enum dtx_status choose_processor(struct dtx_session *s, int *threads, int
     return DTX_OK;
 }
 
+struct device_report {
+    int32_t here;
+    char text[252];
+};
+
+/* The backend that the user asks for. With several ranks auto is the GPU only when every rank has one. */
+static enum dtx_status choose_device(struct dtx_session *s, const char **out)
+{
+    struct device_report mine;
+    void *memory;
+    *out = dtx_opt_text(s->opt, "device");
+    if (s->world->size == 1 || strcmp(*out, "auto") != 0)
+        return DTX_OK;
+    mine.here = dtx_backend_device(mine.text, sizeof mine.text);
+    enum dtx_status status = dtx_mem_alloc(s->ctx, s->world->size, sizeof mine, &memory);
+    DTX_TRY(s->ctx, dtx_comm_agree(s->world, status));
+    status = dtx_comm_gather_bytes(s->world, &mine, sizeof mine, memory);
+    int without = 0, last = 0;
+    for (int r = 0; r < s->world->size && status == DTX_OK; r++)
+        if (!((const struct device_report *)memory)[r].here) {
+            without++;
+            last = r;
+        }
+    *out = without ? "cpu" : "cuda";
+    if (without && without < s->world->size && s->world->rank == 0)
+        dtx_log(s->ctx, DTX_LOG_WARN, "device: all compute on the CPU, since %d of %d ranks have no GPU; rank %d: %s",
+                without, s->world->size, last, ((const struct device_report *)memory)[last].text);
+    dtx_mem_free(memory);
+    return status;
+}
+
 static enum dtx_status open_backend(struct dtx_session *s)
 {
     int threads, isa;
+    const char *device = NULL;
     DTX_TRY(s->ctx, choose_processor(s, &threads, &isa));
     dtx_isa_limit_libraries(s->ctx, isa);
-    enum dtx_status status = dtx_backend_open(s->ctx, dtx_opt_text(s->opt, "device"), threads, isa, &s->backend);
+    enum dtx_status status = choose_device(s, &device);
+    if (status == DTX_OK)
+        status = dtx_backend_open(s->ctx, device, threads, isa, &s->backend);
     return dtx_comm_agree(s->world, status);
 }
 
@@ -417,7 +452,8 @@ static enum dtx_status open_engine(struct dtx_session *s, bool saves)
 {
     int isa = s->backend->isa;
     DTX_TRY(s->ctx, dtx_memory_check(s->world, &s->config, s->backend, saves));
-    DTX_TRY(s->ctx, dtx_engine_create(s->ctx, &s->config, s->world, s->backend, &s->engine));
+    DTX_TRY(s->ctx, dtx_comm_nccl_create(s->world, s->backend, &s->between));
+    DTX_TRY(s->ctx, dtx_engine_create(s->ctx, &s->config, s->between, s->backend, &s->engine));
     if (s->resumed && !s->meta.origin[0] && strcmp(s->meta.isa, dtx_isa_name(isa)) != 0 && s->world->rank == 0)
         dtx_log(s->ctx, DTX_LOG_WARN,
                 "the checkpoint was computed with %s, this run uses %s: the last bits will differ", s->meta.isa,
@@ -464,11 +500,14 @@ static enum dtx_status open_parts(struct dtx_session *s, const struct dtx_sessio
 static void close_parts(struct dtx_session *s)
 {
     dtx_engine_free(s->engine);
+    if (s->between != s->world)
+        dtx_comm_free(s->between);
     dtx_backend_close(s->backend);
     dtx_opt_free(s->opt);
     dtx_mem_free(s->text);
     dtx_ckpt_meta_free(&s->meta);
     s->engine = NULL;
+    s->between = NULL;
     s->backend = NULL;
     s->opt = NULL;
     s->text = NULL;

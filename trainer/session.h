@@ -27,6 +27,7 @@ struct dtx_session_command {
 struct dtx_session {
     struct dtx_ctx *ctx;
     struct dtx_comm *world;
+    struct dtx_comm *between; /* the same ranks for tensors: over NCCL on GPUs, else world itself */
     struct dtx_opt *opt;
     char *text; /* the options as resolved, without those of one call; YAML */
     struct dtx_engine_config config;

@@ -42,8 +42,10 @@ enum dtx_status DTX_DEVICE(attn_fwd)(struct dtx_queue *queue, const struct dtx_a
     if (job.b == 0 || job.tq == 0 || job.heads == 0)
         return DTX_OK;
     void *stream = DTX_DEVICE(stream)(queue);
-    int code = args->q.dtype == DTX_BF16 && attn_mma_has(job) ? attn_mma_fwd(stream, job)
-                                                              : attn_any_fwd(stream, args->q.dtype, job);
+    const bool tensor_core = args->q.dtype == DTX_BF16 && DTX_DEVICE(attn_mma_has)(job);
+    int code = tensor_core && DTX_DEVICE(attn_tma_has)(job) ? DTX_DEVICE(attn_tma_fwd)(stream, job)
+               : tensor_core                                ? DTX_DEVICE(attn_mma_fwd)(stream, job)
+                                                            : DTX_DEVICE(attn_any_fwd)(stream, args->q.dtype, job);
     return DTX_DEVICE(launched)(queue, "attn_fwd", code);
 }
 
@@ -71,7 +73,8 @@ enum dtx_status DTX_DEVICE(attn_bwd)(struct dtx_queue *queue, const struct dtx_a
     if (job.b == 0 || job.tq == 0 || job.tk == 0 || job.heads == 0)
         return DTX_OK;
     void *stream = DTX_DEVICE(stream)(queue);
-    int code = args->q.dtype == DTX_BF16 && attn_mma_has(job) ? attn_mma_bwd(stream, job)
-                                                              : attn_any_bwd(stream, args->q.dtype, job);
+    int code = args->q.dtype == DTX_BF16 && DTX_DEVICE(attn_mma_has)(job)
+                   ? DTX_DEVICE(attn_mma_bwd)(stream, job)
+                   : DTX_DEVICE(attn_any_bwd)(stream, args->q.dtype, job);
     return DTX_DEVICE(launched)(queue, "attn_bwd", code);
 }

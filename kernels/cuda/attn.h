@@ -33,13 +33,18 @@ DTX_FN int attn_last_key(const attn_job &p, int i)
     return i + p.shift < p.tk ? i + p.shift : p.tk - 1;
 }
 
-/* Attention with tensor cores: bf16, d = 32, 64, 96 or 128, v as wide as all maps of q. False: no such kernel. */
-bool attn_mma_has(const attn_job &job);
-int attn_mma_fwd(void *stream, const attn_job &job);
-int attn_mma_bwd(void *stream, const attn_job &job);
+/* Names differ by build: both are in one program. Attention with tensor cores: bf16, d = 32, 64, 96 or 128, v as wide
+ * as all maps of q. False: no such kernel. */
+bool DTX_DEVICE(attn_mma_has)(const attn_job &job);
+int DTX_DEVICE(attn_mma_fwd)(void *stream, const attn_job &job);
+int DTX_DEVICE(attn_mma_bwd)(void *stream, const attn_job &job);
+
+/* Forward with wgmma and tile loads, on sm_90 for d = 64 and 128. */
+bool DTX_DEVICE(attn_tma_has)(const attn_job &job);
+int DTX_DEVICE(attn_tma_fwd)(void *stream, const attn_job &job);
 
 /* Every dtype and width, without tensor cores. */
-int attn_any_fwd(void *stream, enum dtx_dtype act, const attn_job &job);
-int attn_any_bwd(void *stream, enum dtx_dtype act, const attn_job &job);
+int DTX_DEVICE(attn_any_fwd)(void *stream, enum dtx_dtype act, const attn_job &job);
+int DTX_DEVICE(attn_any_bwd)(void *stream, enum dtx_dtype act, const attn_job &job);
 
 #endif

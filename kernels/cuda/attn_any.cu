@@ -230,14 +230,14 @@ template <class T> static int bwd(void *stream, const attn_job &job)
     return code;
 }
 
-int attn_any_fwd(void *stream, enum dtx_dtype act, const attn_job &job)
+int DTX_DEVICE(attn_any_fwd)(void *stream, enum dtx_dtype act, const attn_job &job)
 {
     return act == DTX_F64   ? fwd<double>(stream, job)
            : act == DTX_F32 ? fwd<float>(stream, job)
                             : fwd<dtx_bf16>(stream, job);
 }
 
-int attn_any_bwd(void *stream, enum dtx_dtype act, const attn_job &job)
+int DTX_DEVICE(attn_any_bwd)(void *stream, enum dtx_dtype act, const attn_job &job)
 {
     return act == DTX_F64   ? bwd<double>(stream, job)
            : act == DTX_F32 ? bwd<float>(stream, job)

@@ -36,17 +36,17 @@ static int find(const attn_job &job)
     return -1;
 }
 
-bool attn_mma_has(const attn_job &job)
+bool DTX_DEVICE(attn_mma_has)(const attn_job &job)
 {
     return find(job) >= 0;
 }
 
-int attn_mma_fwd(void *stream, const attn_job &job)
+int DTX_DEVICE(attn_mma_fwd)(void *stream, const attn_job &job)
 {
     return kernels[find(job)].fwd(stream, job);
 }
 
-int attn_mma_bwd(void *stream, const attn_job &job)
+int DTX_DEVICE(attn_mma_bwd)(void *stream, const attn_job &job)
 {
     return kernels[find(job)].bwd(stream, job);
 }

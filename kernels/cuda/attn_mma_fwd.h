@@ -7,7 +7,7 @@
 template <int D, int MAPS> struct attn_fwd_plan : attn_width<D, MAPS> {
     typedef attn_width<D, MAPS> base;
     enum {
-        KEYS = base::WIDTH > 128 ? 32 : 64,
+        KEYS = MAPS == 2 && D >= 64 ? 32 : 64,
         Q_ELEMENTS = base::ROWS * base::PITCH,
         KV_ELEMENTS = KEYS * base::PITCH,
         SHARED_BYTES = 2 * (Q_ELEMENTS + 2 * 2 * KV_ELEMENTS)
@@ -36,6 +36,68 @@ DTX_FN void attn_softmax_step(float (&s)[KEYS / 8][4], float (&max)[2], float (&
         }
         sum[e] = sum[e] * keep[e] + total;
         max[e] = next;
+    }
+}
+
+/* Scores of keys that a row does not see become −∞. j0: the tile's first key; lowest: first visible key of both rows.
+ */
+template <int KEYS>
+DTX_FN void attn_mask(const attn_job &p, float (&s)[KEYS / 8][4], int j0, int row, const int (&lowest)[2])
+{
+    const int column = (int)threadIdx.x % 4 * 2;
+    DTX_UNROLL for (int n = 0; n < KEYS / 8; n++)
+    {
+        DTX_UNROLL for (int x = 0; x < 4; x++)
+        {
+            int j = j0 + n * 8 + column + x % 2;
+            if (j > row + x / 2 * 8 + p.shift || j < lowest[x / 2] || j >= p.tk)
+                s[n][x] = -INFINITY;
+        }
+    }
+}
+
+/* Sums of a lane's two rows → outputs and log-sum-exps. The 256 threads of both groups come here; group 1 hands its
+ * output over lane by lane, so that no two lanes meet in a bank. shared: 128·WIDTH/2 floats that nobody uses any more.
+ */
+template <int D, int MAPS>
+DTX_FN void attn_fwd_finish(const attn_job &p, float (&o)[D * MAPS / 8][4], const float (&max)[2], float (&sum)[2],
+                            int b, int head, int map, int row, float *shared)
+{
+    constexpr int WIDTH = D * MAPS;
+    const int lane = (int)threadIdx.x & 31, column = lane % 4 * 2;
+    DTX_UNROLL for (int e = 0; e < 2; e++)
+    {
+        sum[e] = dtx_warp_sum(sum[e], 4);
+        const float inverse = sum[e] == 0.f ? 0.f : 1.f / sum[e];
+        DTX_UNROLL for (int n = 0; n < WIDTH / 8; n++)
+        {
+            o[n][2 * e] *= inverse;
+            o[n][2 * e + 1] *= inverse;
+        }
+        const int i = row + 8 * e;
+        if (lane % 4 == 0 && i < p.tq)
+            ((float *)p.lse)[((int64_t)b * p.heads * MAPS + head * MAPS + map) * p.tq + i] =
+                sum[e] == 0.f ? -INFINITY : max[e] * (float)p.scale + logf(sum[e]);
+    }
+    if (MAPS == 2 && !p.parts) {
+        float *other = shared + (threadIdx.x & 127);
+        dtx_block_sync_some(1, 256);
+        if (map == 1)
+            DTX_UNROLL for (int x = 0; x < WIDTH / 2; x++) other[x * 128] = o[x / 4][x % 4];
+        dtx_block_sync_some(1, 256);
+        const float lambda = *(const float *)p.lambda;
+        if (map == 0)
+            DTX_UNROLL for (int x = 0; x < WIDTH / 2; x++) o[x / 4][x % 4] -= lambda * other[x * 128];
+    }
+    DTX_UNROLL for (int e = 0; e < 2; e++)
+    {
+        const int i = row + 8 * e;
+        if (i < p.tq)
+            DTX_UNROLL for (int n = 0; n < WIDTH / 8; n++)
+            {
+                int64_t at = (((int64_t)b * p.tq + i) * p.heads + head) * WIDTH + n * 8 + column;
+                attn_put(map == 1 ? p.o2 : p.o, at, o[n][2 * e], o[n][2 * e + 1], p.parts, false);
+            }
     }
 }
 
@@ -71,7 +133,7 @@ template <int D, int MAPS> DTX_KERNEL(ATTN_THREADS, (D > 64 ? 1 : 2)) attn_fwd_k
     dtx_copy_commit();
 
     const float scale = (float)p.scale * ATTN_LOG2E;
-    const int row = i0 + row0 + (lane >> 2), column = lane % 4 * 2;
+    const int row = i0 + row0 + (lane >> 2);
     const int lowest[2] = {attn_first_key(p, b, row), attn_first_key(p, b, row + 8)};
     float o[WIDTH / 8][4], max[2] = {-INFINITY, -INFINITY}, sum[2] = {0.f, 0.f};
     attn_clear(o);
@@ -90,15 +152,7 @@ template <int D, int MAPS> DTX_KERNEL(ATTN_THREADS, (D > 64 ? 1 : 2)) attn_fwd_k
         attn_mma_rows<KEYS, D, PITCH>(s, tile_q + row0 * PITCH + map * D, tile_k + map * D);
         const int j0 = tile * KEYS;
         if (p.doc_start || j0 + KEYS > p.tk || j0 + KEYS - 1 > i0 + row0 + p.shift)
-            DTX_UNROLL for (int n = 0; n < KEYS / 8; n++)
-            {
-                DTX_UNROLL for (int x = 0; x < 4; x++)
-                {
-                    int j = j0 + n * 8 + column + x % 2;
-                    if (j > row + x / 2 * 8 + p.shift || j < lowest[x / 2] || j >= p.tk)
-                        s[n][x] = -INFINITY;
-                }
-            }
+            attn_mask<KEYS>(p, s, j0, row, lowest);
         attn_softmax_step<KEYS>(s, max, sum, keep, scale);
         DTX_UNROLL for (int n = 0; n < WIDTH / 8; n++)
         {
@@ -112,42 +166,7 @@ template <int D, int MAPS> DTX_KERNEL(ATTN_THREADS, (D > 64 ? 1 : 2)) attn_fwd_k
     }
     dtx_copy_wait<0>();
 
-    DTX_UNROLL for (int e = 0; e < 2; e++)
-    {
-        sum[e] = dtx_warp_sum(sum[e], 4);
-        const float inverse = sum[e] == 0.f ? 0.f : 1.f / sum[e];
-        DTX_UNROLL for (int n = 0; n < WIDTH / 8; n++)
-        {
-            o[n][2 * e] *= inverse;
-            o[n][2 * e + 1] *= inverse;
-        }
-        const int i = row + 8 * e;
-        if (lane % 4 == 0 && i < p.tq)
-            ((float *)p.lse)[((int64_t)b * p.heads * MAPS + head * MAPS + map) * p.tq + i] =
-                sum[e] == 0.f ? -INFINITY : max[e] * (float)p.scale + logf(sum[e]);
-    }
-    /* Group 1 hands its output over: lane by lane, so that no two lanes meet in a bank. */
-    float *other = (float *)memory + (tid & 127);
-    const bool differ = MAPS == 2 && !p.parts;
-    if (differ) {
-        dtx_block_sync();
-        if (map == 1)
-            DTX_UNROLL for (int x = 0; x < WIDTH / 2; x++) other[x * 128] = o[x / 4][x % 4];
-        dtx_block_sync();
-        const float lambda = *(const float *)p.lambda;
-        if (map == 0)
-            DTX_UNROLL for (int x = 0; x < WIDTH / 2; x++) o[x / 4][x % 4] -= lambda * other[x * 128];
-    }
-    DTX_UNROLL for (int e = 0; e < 2; e++)
-    {
-        const int i = row + 8 * e;
-        if (i < p.tq)
-            DTX_UNROLL for (int n = 0; n < WIDTH / 8; n++)
-            {
-                int64_t at = ((int64_t)b * p.tq + i) * q_stride + (int64_t)head * WIDTH + n * 8 + column;
-                attn_put(map == 1 ? p.o2 : p.o, at, o[n][2 * e], o[n][2 * e + 1], p.parts, false);
-            }
-    }
+    attn_fwd_finish<D, MAPS>(p, o, max, sum, b, head, map, row, (float *)memory);
 }
 
 template <int D, int MAPS> static int attn_fwd_start(void *stream, const attn_job &job)

@@ -1,5 +1,5 @@
 /* embed_fwd, embed_bwd. */
-#include "kernels/cuda/impl.cuh"
+#include "kernels/cuda/impl.h"
 
 static const int EMBED_THREADS = 128;
 

@@ -1,5 +1,5 @@
 /* swiglu_fwd, swiglu_bwd. */
-#include "kernels/cuda/impl.cuh"
+#include "kernels/cuda/impl.h"
 
 /* sigmoid(g) and 1 − sigmoid(g), both without overflow or cancellation: from e = exp(−|g|). */
 template <class M> DTX_FN void sigmoid(M g, M *low, M *rest)

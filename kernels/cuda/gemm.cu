@@ -3,7 +3,8 @@
  * tile of c and walks along k in order, so an element depends neither on m nor on anything but its row and column.
  * Also what cuBLASLt leaves to do: the largest |c|.
  */
-#include "kernels/cuda/impl.cuh"
+#include "kernels/cuda/impl.h"
+#include "kernels/cuda/lt.h"
 
 /* A block of THREADS makes TILE × TILE elements, a thread SIDE × SIDE of them, STEP of k at once. */
 static const int TILE = 64, SIDE = 4, STEP = 16, COLUMNS = TILE / SIDE, AMAX_BLOCKS = 256, AMAX_EACH = 4096;
@@ -90,8 +91,7 @@ static int64_t amax_blocks(const struct dtx_tensor *c)
     return dtx_min64(AMAX_BLOCKS, dtx_div_up(dtx_tensor_count(c), AMAX_EACH));
 }
 
-template <class T, class M>
-static enum dtx_status product(struct dtx_queue *queue, const struct dtx_matmul_args *args, M *)
+template <class T, class M> static enum dtx_status product(struct dtx_queue *queue, const struct dtx_matmul_args *args)
 {
     struct product_job<M> job = {.a = args->a.data,
                                  .b = args->b.data,
@@ -117,28 +117,35 @@ static enum dtx_status amax(struct dtx_queue *queue, const struct dtx_tensor *c,
     return launch(queue, "matmul", amax_kernel<M, M>, 1, THREADS, 0, (const M *)partial, blocks, out);
 }
 
-template <class T, class M> static enum dtx_status run(struct dtx_queue *queue, const struct dtx_matmul_args *args)
+/* c's largest element, by the dtype of c. */
+static enum dtx_status largest(struct dtx_queue *queue, const struct dtx_matmul_args *args, void *partial)
 {
-    DTX_TRY(queue->backend->ctx, product<T>(queue, args, (M *)NULL));
-    M *partial = (M *)args->work.data, *out = (M *)args->amax.data;
-    if (!out)
-        return DTX_OK;
-    if (args->c.dtype == args->a.dtype)
-        return amax<T>(queue, &args->c, partial, out);
-    return amax<M>(queue, &args->c, partial, out);
+    void *out = args->amax.data;
+    if (args->c.dtype == DTX_F64)
+        return amax<double>(queue, &args->c, (double *)partial, (double *)out);
+    if (args->c.dtype == DTX_F32)
+        return amax<float>(queue, &args->c, (float *)partial, (float *)out);
+    return amax<dtx_bf16>(queue, &args->c, (float *)partial, (float *)out);
 }
 
+/* Workspace: cuBLASLt's, then the parts of amax. */
 size_t DTX_DEVICE(matmul_work_bytes)(struct dtx_queue *queue, const struct dtx_matmul_args *args)
 {
-    (void)queue;
-    return args->amax.data ? (size_t)amax_blocks(&args->c) * dtx_dtype_bytes(dtx_dtype_master(args->c.dtype)) : 0;
+    int64_t parts = args->amax.data ? amax_blocks(&args->c) : 0;
+    return DTX_DEVICE(lt_work_bytes)(queue, args) + (size_t)parts * dtx_dtype_bytes(dtx_dtype_master(args->c.dtype));
 }
 
 enum dtx_status DTX_DEVICE(matmul)(struct dtx_queue *queue, const struct dtx_matmul_args *args)
 {
-    DTX_TRY(queue->backend->ctx,
-            need_work(queue, "matmul", &args->work, DTX_DEVICE(matmul_work_bytes)(queue, args)));
-#define CALL(T, M) run<T, M>(queue, args)
-    return BY_ACT(args->a.dtype, CALL);
+    struct dtx_ctx *ctx = queue->backend->ctx;
+    bool done;
+    DTX_TRY(ctx, need_work(queue, "matmul", &args->work, DTX_DEVICE(matmul_work_bytes)(queue, args)));
+    DTX_TRY(ctx, DTX_DEVICE(lt_matmul)(queue, args, &done));
+#define CALL(T, M) product<T, M>(queue, args)
+    if (!done)
+        DTX_TRY(ctx, BY_ACT(args->a.dtype, CALL));
 #undef CALL
+    if (!args->amax.data)
+        return DTX_OK;
+    return largest(queue, args, (char *)args->work.data + DTX_DEVICE(lt_work_bytes)(queue, args));
 }

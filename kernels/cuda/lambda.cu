@@ -1,5 +1,5 @@
 /* lambda_fwd, lambda_bwd: d elements, so one warp and double arithmetic for every dtype. */
-#include "kernels/cuda/impl.cuh"
+#include "kernels/cuda/impl.h"
 
 template <class M> DTX_FN double exp_dot(const M *q, const M *k, int64_t d)
 {

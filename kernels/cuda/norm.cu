@@ -1,5 +1,5 @@
 /* rmsnorm_fwd, rmsnorm_bwd. A row belongs to a group of threads: a warp where rows are narrow, else a block. */
-#include "kernels/cuda/impl.cuh"
+#include "kernels/cuda/impl.h"
 
 static const int WIDE = 2048, MOST_BLOCKS = 1024, LEAST_ROWS = 16, SHARED_BYTES = 48 * 1024;
 

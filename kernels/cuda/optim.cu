@@ -1,5 +1,5 @@
 /* adamw. */
-#include "kernels/cuda/impl.cuh"
+#include "kernels/cuda/impl.h"
 
 template <class M> struct adamw_job {
     M *master, *m, *v;

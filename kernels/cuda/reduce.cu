@@ -1,5 +1,5 @@
 /* add, sqnorm. */
-#include "kernels/cuda/impl.cuh"
+#include "kernels/cuda/impl.h"
 
 struct add_job {
     const void *x, *y;

@@ -1,5 +1,5 @@
 /* rope. */
-#include "kernels/cuda/impl.cuh"
+#include "kernels/cuda/impl.h"
 
 template <class T> struct rope_job {
     typedef typename dtx_wide<T>::type M;

@@ -1,5 +1,5 @@
 /* xent_max, xent_sum, xent_bwd. A block: a row. Every thread has the same columns each time, so dlogits may be logits. */
-#include "kernels/cuda/impl.cuh"
+#include "kernels/cuda/impl.h"
 
 /* Columns from `valid` on count for nothing; nor does NaN, which the sum will show. */
 template <class M> DTX_KERNEL(THREADS, 1) xent_max_kernel(const M *logits, int64_t columns, int64_t valid, M *max)

@@ -13,8 +13,10 @@ extern "C" {
 
 #ifdef DTX_EMU
 #define DTX_DEVICE(name) dtx_emu_##name
+#define DTX_DEVICE_TEXT  "emu"
 #else
 #define DTX_DEVICE(name) dtx_cuda_##name
+#define DTX_DEVICE_TEXT  "cuda"
 #endif
 
 /* The stream of a queue (cudaStream_t). */

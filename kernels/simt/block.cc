@@ -149,6 +149,8 @@ static void run_next(bool dying)
 {
     machine *m = machine_now();
     thread_state *self = running(), *next = pick(m);
+    while (!next && m->live > 0 && tile_land_one())
+        next = pick(m);
     if (!next && m->live == 0) {
         m->thread = nullptr;
         dtx_fiber_switch(&self->fiber, &m->outside, true);
@@ -212,7 +214,10 @@ static void thread_end()
     thread_state *self = running();
     if (!self->copies.empty())
         dtx_simt_fault({"kernel", 0}, "the thread ends with asynchronous copies under way");
+    if (products_under_way(self))
+        dtx_simt_fault({"kernel", 0}, "the thread ends with products under way");
     self->done = true;
+    self->fiber.returned = true;
     m->live--;
     barrier *b = &m->barriers[0];
     if (b->arrived > 0 && b->expected == 0 && b->arrived >= m->live)
@@ -308,6 +313,9 @@ static void run_block(machine *m)
     m->meetings.assign((size_t)(m->n + 31) / 32, {});
     for (barrier &b : m->barriers)
         b = barrier();
+    m->arrivals.clear();
+    m->tiles.clear();
+    m->groups.clear();
     memory_poison(m->dynamic, m->dynamic_bytes);
     for (auto &piece : m->statics)
         if (!DTX_MUTANT(simt_shared_kept))

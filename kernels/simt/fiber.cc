@@ -64,8 +64,11 @@ static void swap(struct dtx_fiber *from, struct dtx_fiber *to)
 void dtx_fiber_prepare(struct dtx_fiber *fiber, void (*entry)())
 {
 #if defined(__SANITIZE_ADDRESS__)
-    ASAN_UNPOISON_MEMORY_REGION(fiber->stack, fiber->stack_bytes); /* frames that never returned */
+    /* Frames that never returned. */
+    size_t bytes = fiber->returned ? 16 * 1024 : fiber->stack_bytes;
+    ASAN_UNPOISON_MEMORY_REGION(fiber->stack + fiber->stack_bytes - bytes, bytes);
 #endif
+    fiber->returned = false;
     fiber->shadow = nullptr;
     prepare(fiber, entry);
 }

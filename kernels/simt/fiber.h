@@ -11,7 +11,8 @@ struct dtx_fiber {
     void *sp; /* saved stack pointer (or ucontext_t) while it does not run */
     unsigned char *stack;
     size_t stack_bytes;
-    void *shadow; /* the sanitizer's own */
+    void *shadow;  /* the sanitizer's own */
+    bool returned; /* set by the owner when the last entry's work was done: only its last frames are left */
 };
 
 /* Makes the next switch to `fiber` call `entry`, which must never return. The stack may be one that was left in the

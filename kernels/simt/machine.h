@@ -5,6 +5,7 @@
 #include <map>
 #include <vector>
 
+#include "kernels/device/hopper.h"
 #include "kernels/simt/fiber.h"
 #include "kernels/simt/simt.h"
 
@@ -43,6 +44,33 @@ struct barrier {
     thread_list waiting;
 };
 
+/* A tile load under way. */
+struct tile_copy {
+    void *to;
+    dtx_tile_map map; /* a copy: the kernel's argument may be gone when the tile lands */
+    uint64_t *barrier;
+    int at[4];
+};
+
+/* A product of a group of 128 threads, and the products of a group in order of issue. */
+struct mma_op {
+    int columns, lanes;
+    bool in_registers, add;
+    uint64_t a, b;
+    uint32_t registers[128][4];
+    float *sum[128];
+};
+struct mma_group {
+    std::vector<mma_op> ops;
+    int done, arrived;
+    struct lane_state {
+        int issued;
+        std::vector<int> ends;                      /* of committed groups, as counts of issued products */
+        std::map<float *, std::vector<float>> sums; /* what the thread's registers hold when a wait gives them back */
+    } lane[128];
+    thread_list waiting;
+};
+
 enum { BARRIERS = 16, STACK_BYTES = 256 * 1024 };
 
 struct machine : dtx_simt_block {
@@ -53,6 +81,9 @@ struct machine : dtx_simt_block {
     barrier barriers[BARRIERS];
     std::map<const void *, unsigned char *> statics; /* static shared memory by key */
     std::map<const void *, size_t> static_bytes;
+    std::map<uint64_t *, thread_list> arrivals; /* who waits for barriers in shared memory */
+    std::vector<tile_copy> tiles;
+    std::vector<mma_group> groups;
     struct dtx_fiber outside;
     struct dtx_simt_job *job;
     struct dtx_simt_settings settings;
@@ -75,6 +106,10 @@ machine *machine_now();
 void thread_wait(const char *what, struct dtx_site site);
 void threads_wake(thread_list *list);
 void report(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+/* hopper.cc: lands the oldest tile load; false when none is under way. */
+bool tile_land_one();
+bool products_under_way(const thread_state *t);
 
 /* memory.cc */
 void memory_poison(void *p, size_t bytes);

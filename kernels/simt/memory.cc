@@ -12,7 +12,11 @@
 #define ASAN_UNPOISON_MEMORY_REGION(p, bytes) ((void)(p), (void)(bytes))
 #endif
 
-enum { GUARD = 256, PATTERN = 0xFB };
+enum {
+    GUARD = 256,
+    BEFORE = 1024,
+    PATTERN = 0xFB
+}; /* BEFORE keeps the alignment of what follows; GUARD of it counts */
 
 /* Allocations of the process by address; any thread may free them. */
 struct allocation_list {
@@ -25,25 +29,25 @@ static allocation_list &allocations()
     return list;
 }
 
-/* [guard][bytes, rounded up][guard]; the guard behind begins at the last byte. */
+/* [guard][bytes, rounded up][guard], 1024-byte aligned; the guard behind begins at the last byte. */
 static unsigned char *guarded(size_t bytes)
 {
     size_t room = (bytes + GUARD - 1) / GUARD * GUARD;
-    unsigned char *p = (unsigned char *)aligned_alloc(1024, (GUARD + room + GUARD + 2047) / 1024 * 1024);
+    unsigned char *p = (unsigned char *)aligned_alloc(1024, (BEFORE + room + GUARD + 1023) / 1024 * 1024);
     if (!p)
         abort();
-    memset(p, PATTERN, GUARD + room + GUARD);
-    memory_poison(p + GUARD, bytes);
-    ASAN_POISON_MEMORY_REGION(p, GUARD);
-    ASAN_POISON_MEMORY_REGION(p + GUARD + bytes, room - bytes + GUARD);
-    return p + GUARD;
+    memset(p, PATTERN, BEFORE + room + GUARD);
+    memory_poison(p + BEFORE, bytes);
+    ASAN_POISON_MEMORY_REGION(p, BEFORE);
+    ASAN_POISON_MEMORY_REGION(p + BEFORE + bytes, room - bytes + GUARD);
+    return p + BEFORE;
 }
 
 static void guarded_free(unsigned char *p, size_t bytes)
 {
     size_t room = (bytes + GUARD - 1) / GUARD * GUARD;
-    ASAN_UNPOISON_MEMORY_REGION(p - GUARD, GUARD + room + GUARD);
-    free(p - GUARD);
+    ASAN_UNPOISON_MEMORY_REGION(p - BEFORE, BEFORE + room + GUARD);
+    free(p - BEFORE);
 }
 
 /* The offset of a byte of the guards that was written, relative to p; 0 when none was. */
@@ -130,7 +134,7 @@ unsigned char *shared_make(size_t bytes)
 void shared_free(unsigned char *p)
 {
     if (p)
-        free(p - GUARD);
+        free(p - BEFORE);
 }
 
 bool shared_guards_kept(const unsigned char *p, size_t bytes)

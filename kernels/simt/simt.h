@@ -43,7 +43,8 @@ extern "C" int dtx_simt_run(struct dtx_simt_job *job);
 /* How launches of this thread run. */
 struct dtx_simt_settings {
     enum dtx_simt_order order;
-    uint64_t seed; /* of DTX_SIMT_RANDOM */
+    uint64_t seed;    /* of DTX_SIMT_RANDOM */
+    int architecture; /* 90: kernels of sm_90a are chosen; else those of sm_80 */
     /* When set, launches go here instead of running at once; it calls dtx_simt_run(job) later. */
     int (*defer)(void *user, void *stream, struct dtx_simt_job *job);
     void *user;

@@ -40,7 +40,7 @@ struct bench {
     struct dtx_bench_out out;
     struct dtx_state state;
     struct dtx_ckpt_staging *staging;
-    char *scratch;       /* as many bytes as this rank's state */
+    char *scratch;       /* as many bytes as this rank's state, PIECE at least */
     int64_t mine, total; /* bytes of this rank's items, of all ranks' */
     char dir[DTX_PATH / 2], checkpoints[DTX_PATH], plain[DTX_PATH];
     int64_t step; /* number of the next checkpoint */
@@ -392,7 +392,7 @@ static enum dtx_status prepare(struct bench *b)
     b->mine = (int64_t)dtx_ckpt_staging_bytes(b->state.items, b->state.n);
     void *memory = NULL;
     if (status == DTX_OK)
-        status = dtx_mem_alloc(ctx, b->mine, 1, &memory);
+        status = dtx_mem_alloc(ctx, dtx_max64(b->mine, PIECE), 1, &memory);
     b->scratch = memory;
     DTX_TRY(ctx, dtx_comm_agree(s->world, status));
     b->total = b->mine;

@@ -15,7 +15,7 @@ static const struct dtx_opt_row options[] = {
     {"json", DTX_OPT_BOOL, "false", NULL, DTX_OPT_FREE, "print JSON instead of a table"},
     {"folder", DTX_OPT_TEXT, ".", NULL, DTX_OPT_FREE, "where the disk is measured (a file is written and removed)"},
     {"seconds", DTX_OPT_REAL, "1", "0.001..60", DTX_OPT_FREE, "length of each measurement"},
-    {"device", DTX_OPT_CHOICE, "auto", "auto|cpu", DTX_OPT_FREE, "backend"},
+    {"device", DTX_OPT_CHOICE, "auto", "auto|cpu|cuda|emu", DTX_OPT_FREE, "backend"},
     {"cpu.threads", DTX_OPT_INT, "0", "0..4096", DTX_OPT_FREE,
      "threads of each rank; 0: the allowed cores shared by the node's ranks"},
     {"cpu.isa", DTX_OPT_CHOICE, "auto", "auto|plain|avx2|avx512|avx512_bf16", DTX_OPT_FREE, "instruction set"},
@@ -180,7 +180,10 @@ static enum dtx_status examine(struct dtx_comm *world, const struct dtx_opt *opt
     snprintf(mine.host, sizeof mine.host, "%.*s", (int)sizeof mine.host - 1, ctx->host);
     for (int m = 0; m < MEASURES; m++)
         mine.values[m] = NAN;
-    status = dtx_backend_open(ctx, dtx_opt_text(opt, "device"), mine.threads, isa, &backend);
+    /* Several ranks have no way yet from one GPU to another. */
+    const char *device = dtx_opt_text(opt, "device");
+    device = world->size > 1 && strcmp(device, "auto") == 0 ? "cpu" : device;
+    status = dtx_backend_open(ctx, device, mine.threads, isa, &backend);
     DTX_TRY_GOTO(ctx, status, dtx_comm_agree(world, status), done);
     measure_all(world, backend, opt, &host, &mine);
     DTX_TRY_GOTO(ctx, status, dtx_comm_gather_bytes(world, &mine, sizeof mine, all), done);

@@ -108,7 +108,7 @@ static void find_devices(struct dtx_report *report, const struct driver *driver)
     dtx_report_text(report, "gpu", "used", "used by dtx", "no: this build has the backend cpu only");
 }
 
-void dtx_find_gpu(struct dtx_report *report)
+static void find_driver(struct dtx_report *report)
 {
     struct driver driver;
     void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
@@ -121,6 +121,14 @@ void dtx_find_gpu(struct dtx_report *report)
     else
         dtx_report_text(report, "gpu", "found", "GPU", "none: this libcuda.so.1 lacks what dtx asks (%s)", dlerror());
     dlclose(library);
+}
+
+void dtx_find_gpu(struct dtx_report *report)
+{
+    char text[256];
+    find_driver(report);
+    dtx_backend_device(text, sizeof text);
+    dtx_report_text(report, "gpu", "backend", "backend cuda", "%s", text);
 }
 
 /* The first executable file `name` in PATH. */

@@ -138,6 +138,8 @@ static enum dtx_status measure_link(struct dtx_preflight *p, int peer, unsigned 
         best = fmin(best, seconds);
     }
     *speed = (double)out.dim[0] / best;
+    if (DTX_MUTANT(doctor_link_damages) && p->node == p->n_nodes - 1)
+        buffers[most_bytes + 9] ^= 1;
     if (!is_from(in.data, in.dim[0], peer))
         dtx_preflight_note(p, dtx_fail(p->ctx, DTX_E_LIBRARY, "what rank %d (%s) sends does not arrive as it was sent",
                                        peer, p->ranks[peer].node));

@@ -10,6 +10,7 @@
 
 #include "kernels/base/clock.h"
 #include "kernels/base/mem.h"
+#include "kernels/base/mutant.h"
 
 enum {
     MAX_PASSES = 256,
@@ -110,6 +111,8 @@ static enum dtx_status read_back(struct dtx_ctx *ctx, int fd, const char *path, 
     double start = dtx_clock_now();
     while (status == DTX_OK && done < bytes && (done == 0 || dtx_clock_now() - start < seconds)) {
         ssize_t n = pread(fd, memory, BLOCK_BYTES, from + done);
+        if (DTX_MUTANT(doctor_disk_damages))
+            ((char *)memory)[9] ^= 1;
         if (n < 0)
             status = dtx_fail(ctx, DTX_E_IO, "%s: cannot read: %s", path, strerror(errno));
         else if (n != BLOCK_BYTES || memcmp(memory, block, BLOCK_BYTES) != 0)

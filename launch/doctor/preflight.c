@@ -74,7 +74,7 @@ static void note_hang(void *self, const char *cause)
             n += blamed[r] && !bad[node];
             bad[node] = bad[node] || blamed[r];
         }
-        if (n < p->n_nodes && dtx_preflight_write_bad(p, bad) == DTX_OK)
+        if (n > 0 && n < p->n_nodes && dtx_preflight_write_bad(p, bad) == DTX_OK)
             for (int i = 0; i < p->n_nodes; i++)
                 if (bad[i])
                     fprintf(stderr, "dtx: pre-flight: FAILED: unfit: %s\n", p->nodes[i].name);
@@ -184,6 +184,14 @@ static enum dtx_status report(struct dtx_preflight *p, const struct dtx_opt *opt
     return status;
 }
 
+/* Rank 0 removes the folder, before any rank can exit: a launcher ends the others when one exits with an error. */
+static void remove_folder(struct dtx_preflight *p)
+{
+    if (p->folder[0] && p->ctx->rank == 0 && rmdir(p->folder) != 0)
+        dtx_log(p->ctx, DTX_LOG_WARN, "%s is left: %s", p->folder, strerror(errno));
+    p->folder[0] = '\0';
+}
+
 static enum dtx_status examine(struct dtx_preflight *p, const struct dtx_session *s)
 {
     read_options(p, s->opt);
@@ -193,6 +201,8 @@ static enum dtx_status examine(struct dtx_preflight *p, const struct dtx_session
     p->took = dtx_clock_now() - p->begin;
     status = dtx_comm_agree(p->world, p->world->rank == 0 ? report(p, s->opt) : DTX_OK);
     dtx_comm_free(p->node_ranks);
+    dtx_watch_stop(p->world); /* all have come to the end */
+    remove_folder(p);
     return status;
 }
 
@@ -211,8 +221,7 @@ enum dtx_status dtx_preflight(struct dtx_ctx *ctx, int argc, char **argv)
     if (status == DTX_OK && !done)
         status = examine(p, &session);
     status = dtx_session_close(&session, status);
-    if (p->folder[0] && ctx->rank == 0 && rmdir(p->folder) != 0)
-        dtx_log(ctx, DTX_LOG_WARN, "%s is left: %s", p->folder, strerror(errno));
+    remove_folder(p);
     dtx_preflight_free(p);
     return status;
 }

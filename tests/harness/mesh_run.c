@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "kernels/base/rng.h"
+#include "parallel/comm_nccl.h"
 #include "tests/harness/rank_check.h"
 #include "trainer/attn.h"
 #include "trainer/optim.h"
@@ -172,10 +173,12 @@ static double *numbers(struct dtx_comm *ranks, const struct dtx_test_model *m, i
     struct dtx_engine_config config;
     struct dtx_engine *e;
     struct dtx_backend *backend;
+    struct dtx_comm *between;
     struct dtx_ctx *ctx = ranks->ctx;
     dtx_test_config(m, &config);
-    CHECK_OK(ranks, dtx_backend_open(ctx, "cpu", 1, dtx_isa_detect(), &backend));
-    CHECK_OK(ranks, dtx_engine_create(ctx, &config, ranks, backend, &e));
+    CHECK_OK(ranks, dtx_backend_open(ctx, m->device ? m->device : "cpu", 1, dtx_isa_detect(), &backend));
+    CHECK_OK(ranks, dtx_comm_nccl_create(ranks, backend, &between));
+    CHECK_OK(ranks, dtx_engine_create(ctx, &config, between, backend, &e));
     struct dtx_params *p = dtx_engine_params(e);
     *count = 2 * steps + dtx_params_total(p);
     double *all = malloc((size_t)*count * sizeof *all), *next = all + 2 * steps;
@@ -187,6 +190,8 @@ static double *numbers(struct dtx_comm *ranks, const struct dtx_test_model *m, i
     for (int s = 0; s < steps; s++)
         CHECK_THAT(ranks, all[steps + s] > config.optim.clip, "step %d was not clipped", s + 1);
     dtx_engine_free(e);
+    if (between != ranks)
+        dtx_comm_free(between);
     dtx_backend_close(backend);
     return all;
 }
@@ -211,7 +216,7 @@ static double *gradients(struct dtx_comm *ranks, const struct dtx_test_model *m,
     int32_t *buffer = malloc((size_t)(3 * n) * sizeof *buffer);
     struct dtx_engine_batch batch = {buffer, buffer + n, m->documents ? buffer + 2 * n : NULL};
     dtx_test_config(m, &config);
-    CHECK_OK(ranks, dtx_backend_open(ranks->ctx, "cpu", 1, isa, &backend));
+    CHECK_OK(ranks, dtx_backend_open(ranks->ctx, m->device ? m->device : "cpu", 1, isa, &backend));
     CHECK_OK(ranks, dtx_engine_create(ranks->ctx, &config, ranks, backend, &e));
     struct dtx_params *p = dtx_engine_params(e);
     dtx_test_batch(m, 0, dtx_engine_mesh(e)->rank[DTX_AXIS_DP], buffer, buffer + n, buffer + 2 * n);

@@ -13,6 +13,7 @@
 
 struct dtx_test_model {
     const char *attention;
+    const char *device; /* NULL: cpu */
     enum dtx_dtype dtype;
     bool tied, gqa, documents;
     bool sequence; /* sequence parallelism where tp > 1; on by default */

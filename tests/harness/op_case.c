@@ -319,15 +319,18 @@ static void free_stored(struct op_env *env)
     }
 }
 
-/* The CUDA kernels in the emulator: the same case and the same bits in every order of threads. */
+/* The CUDA kernels in the emulator: the same case and the same bits in every order of threads and of streams. */
 static void run_orders(struct op_env *env, op_function *function, const void *data)
 {
-    static const char *const orders[] = {"fifo", "lifo", "random"};
+    static const char *const orders[][2] = {{"fifo", "now"}, {"lifo", "late"}, {"random", "random"}};
     for (size_t i = 0; i < sizeof orders / sizeof *orders; i++) {
-        setenv("DTX_EMU_ORDER", orders[i], 1);
+        setenv("DTX_EMU_ORDER", orders[i][0], 1);
+        setenv("DTX_EMU_STREAMS", orders[i][1], 1);
         run_one(env, 1, DTX_ISA_PLAIN, function, data);
         env->fresh = false;
     }
+    unsetenv("DTX_EMU_ORDER");
+    unsetenv("DTX_EMU_STREAMS");
 }
 
 void op_run(enum dtx_dtype act, op_function *function, const void *data)

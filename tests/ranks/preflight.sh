@@ -5,16 +5,17 @@
 set -uo pipefail
 . "$DTX_SOURCE/tests/harness/train.sh"
 . "$DTX_SOURCE/tests/harness/json.sh"
-mkdir shared
+mkdir shared STOP KILL
+dir=shared
 
 # A machine that is shared with other tests: speeds are compared, but not closely.
-options=(--run.dir shared/run --parallel.tp 2 --parallel.pp 2 --cpu.threads 1 --seconds 0.05 --least.gemm 0.04
+options=(--parallel.tp 2 --parallel.pp 2 --cpu.threads 1 --seconds 0.05 --least.gemm 0.04
     --least.memory 0 --least.node 0 --least.link 0.03)
 # check RANKS-OF-C OPTION…: one rank on each of the nodes a and b, the others on c. Sets code.
 check() {
     local c=$1
     shift
-    timeout -s KILL 100 mpirun -n 1 env DTX_NODE=a "$DTX" doctor --ranks "${options[@]}" "$@" \
+    timeout -s KILL 100 mpirun -n 1 env DTX_NODE=a "$DTX" doctor --ranks --run.dir "$dir/run" "${options[@]}" "$@" \
         : -n 1 env DTX_NODE=b "$DTX" doctor --ranks : -n "$c" env DTX_NODE=c "$DTX" doctor --ranks >log 2>&1 </dev/null
     code=$?
 }
@@ -76,10 +77,10 @@ says 'nowhere.*No such file'
 # hang SIGNAL WORDS: rank 3 is sent it while all measure; the others leave, and its node is the one that is unfit.
 hang() {
     local signal=$1 pid begin=$SECONDS
-    rm -f bad
-    check 2 --bad-nodes bad --seconds 1 --comm.timeout 4 &
+    dir=$signal # its own: ranks that are late in dying still look there
+    check 2 --bad-nodes "$signal/bad" --seconds 1 --comm.timeout 4 &
     for _ in $(seq 200); do
-        pid=$(sed -n 's/^rank 3 pid \([0-9]*\).*/\1/p' shared/.dtx-doctor-*/watch/ranks 2>/dev/null)
+        pid=$(sed -n 's/^rank 3 pid \([0-9]*\).*/\1/p' "$dir"/.dtx-doctor-*/watch/ranks 2>/dev/null)
         [ -z "$pid" ] || break
         sleep 0.05
     done
@@ -89,10 +90,9 @@ hang() {
     [ $((SECONDS - begin)) -le 40 ] || complain "$signal: took $((SECONDS - begin)) s"
     grep -q 'passed' log && complain "$signal: passed"
     says "$2"
-    rm -rf shared/.dtx-doctor-*
 }
 hang STOP '^  stopped +rank 3 '
 says '^dtx: pre-flight: FAILED: unfit: c$' 'has not finished in .*comm.timeout 4'
-[ "$(cat bad)" = c ] || complain "STOP: bad nodes: $(cat bad)"
+[ "$(cat STOP/bad)" = c ] || complain "STOP: bad nodes: $(cat STOP/bad)"
 hang KILL 'signal 9|rank 3 .* is gone'
 finish

@@ -49,13 +49,13 @@ diff <(numbers skipped) <(numbers resumed) >out || complain "resumed before a sp
 same_arrays skipped/checkpoints/step-00000064 resumed/checkpoints/step-00000064
 
 # So it does from a node's own disk.
-local=(--checkpoint.local_dir "$work/disk" --checkpoint.local_every 5 --health.spike skip --checkpoint.every 0)
-train 1 alone --health.spike skip
-train 1 disk "${local[@]}" --train.until $((second - 1))
+local=(--checkpoint.local_dir "$work/disk" --checkpoint.local_every 5 --health.spike skip --checkpoint.every 0 --parallel.dp 2
+    --parallel.zero 2)
+train 2 disk "${local[@]}" --train.until $((second - 1))
 rm -r disk/checkpoints/step-*
-train 1 disk "${local[@]}" --resume latest
+train 2 disk "${local[@]}" --resume latest
 says "resumed from $work/disk/.* at step $(((second - 1) / 5 * 5))$"
-diff <(numbers alone) <(numbers disk) >out || complain "resumed from a local disk: $(head -c 600 out)"
+diff <(numbers skipped) <(numbers disk) >out || complain "resumed from a local disk: $(head -c 600 out)"
 
 # Rolled back: to the snapshot of step 40, later to that of the checkpoint of step 48.
 back=(--health.spike rollback --health.snapshot_every 20)
@@ -85,7 +85,7 @@ says "Back to step 48; "
 diff <(numbers back) <(numbers stopped) >out || complain "resumed before a rollback: $(head -c 600 out)"
 same_arrays back/checkpoints/step-00000064 stopped/checkpoints/step-00000064
 [ "$(skips stopped)" = "$wanted" ] || complain "resumed: the ledger has '$(skips stopped)'"
-for mesh in "2 --parallel.tp 2" "2 --parallel.pp 2" "2 --parallel.cp 2" "2 --parallel.dp 2 --parallel.zero 2" \
+for mesh in "2 --parallel.tp 2" "2 --parallel.cp 2" "2 --parallel.dp 2 --parallel.zero 2" \
     "4 --parallel.dp 2 --parallel.pp 2 --parallel.schedule zb_h1"; do
     rm -rf mesh
     # shellcheck disable=SC2086
@@ -114,6 +114,23 @@ ends 1 "not finite; 2 rollbacks to one snapshot did not help" wilder --health.no
     --lr.peak 1e30 --lr.warmup 0 --checkpoint.every 0 --health.max_rollbacks 2
 ends 1 "gradient norm [0-9.]+ is above health.max_grad_norm 0.2" steep --health.norm stop --health.max_grad_norm 0.2 \
     --parallel.tp 2
+# A signal in the midst of rollbacks without end; then the run goes on behind all that they passed over.
+train 2 turning --parallel.dp 2 --train.until 16
+timeout -s KILL 60 mpirun -n 2 "$DTX" train "${small[@]}" --run.dir turning --resume latest --parallel.dp 2 \
+    --health.norm rollback --health.max_grad_norm 1e-9 --health.max_rollbacks 1000000 >log 2>&1 </dev/null &
+guard=$!
+for _ in $(seq 400); do
+    [ "$(grep -c 'Back to step 16' log)" -ge 5 ] && break
+    sleep 0.05
+done
+kill -TERM "$(pgrep -P "$(pgrep -P "$guard")" -x dtx | tail -n 1)"
+wait "$guard"
+grep -q '^state: requeue$' turning/status || complain "a signal between rollbacks: $(tail -n 4 log; cat turning/status)"
+passed=$(sed -nE 's/.*samples 128 to ([0-9]+) are passed over.*/\1/p' log | tail -n 1)
+train 2 turning --resume latest --health.norm none
+says "resumed from turning/checkpoints/step-00000016 at step 16"
+[ "$(steps turning)" = "$all" ] || complain "after a signal between rollbacks: $(steps turning)"
+[ "$(skips turning)" = "skip 128 $((passed + 1))" ] || complain "the log says $passed, the ledger $(skips turning)"
 start 1 train "${small[@]}" --health.window 3 --health.nonfinite none --run.dir bad >log 2>&1
 [ $? = 78 ] || complain "wrong options: $(cat log)"
 says 'health.window'

@@ -7,7 +7,7 @@ cd "$DTX_SOURCE" || exit 1
 
 folders="kernels parallel data checkpoints trainer launch tests"
 # shellcheck disable=SC2086
-files=$(find $folders -name '*.[ch]' -o -name '*.def' -o -name '*.cu' 2>/dev/null | sort)
+files=$(find $folders -name '*.[ch]' -o -name '*.def' -o -name '*.cu' -o -name '*.cuh' -o -name '*.cc' 2>/dev/null | sort)
 includes=$(xargs -d '\n' grep -Hn '^[[:space:]]*#[[:space:]]*include[[:space:]]*"' <<<"$files")
 
 awk '

@@ -4,7 +4,7 @@
 set -uo pipefail
 cd "$DTX_SOURCE" || exit 1
 failed=0
-sources=$(find kernels parallel data checkpoints trainer launch tests -name '*.[ch]' -o -name '*.cu' 2>/dev/null | sort)
+sources=$(find kernels parallel data checkpoints trainer launch tests -name '*.[ch]' -o -name '*.cu' -o -name '*.cuh' -o -name '*.cc' 2>/dev/null | sort)
 
 while read -r lines file; do
     if [ "$file" != total ] && [ "$lines" -gt 700 ]; then

@@ -37,7 +37,7 @@ awk -v x="$got" 'BEGIN { exit !(x + 0 > 1e6) }' || fault "all-reduce is $got"
 [ $? -eq 1 ] || fault "an absent folder must fail with 1"
 grep -q "FAILED.*$work/absent.*No such file" table.txt || fault "the table does not name the failure"
 grep -q "GEMM bf16 .*FLOP/s" table.txt || fault "the other measures are missing"
-[ "$(grep -c 'No such file' err.txt)" -eq 1 ] || fault "one report on standard error expected"
+[ "$(grep -c '^dtx: error: .*No such file' err.txt)" -eq 1 ] || fault "one report on standard error expected"
 
 "$DTX" doctor --seccond 1 >table.txt 2>err.txt
 [ $? -eq 78 ] || fault "an unknown flag must exit with 78"

@@ -1,4 +1,4 @@
-/* test: label=unit timeout=120 */
+/* test: label=unit timeout=300 */
 /* Standard errors on Chinchilla's points against the published ones; pairs; threads. */
 #include "tests/unit/sweep_support.h"
 

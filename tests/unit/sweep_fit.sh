@@ -1,5 +1,5 @@
 #!/bin/bash
-# test: label=unit timeout=120
+# test: label=unit timeout=300
 # dtx sweep fit on tables: published numbers, other people's columns, shares between variants, what cannot be used.
 set -u
 work=$(mktemp -d)

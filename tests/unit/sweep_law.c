@@ -1,4 +1,4 @@
-/* test: label=unit timeout=120 */
+/* test: label=unit timeout=300 */
 /* Laws of the loss: derivatives, the published answers on Chinchilla's points, known surfaces found again. */
 #include "tests/unit/sweep_support.h"
 

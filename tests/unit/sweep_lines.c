@@ -1,4 +1,4 @@
-/* test: label=unit timeout=60 */
+/* test: label=unit timeout=120 */
 /* Lines and parabolas: exact answers, published frontiers, budgets that are dropped, envelopes of curves. */
 #include "tests/unit/sweep_support.h"
 

@@ -1,5 +1,5 @@
 #!/bin/bash
-# test: label=unit timeout=120
+# test: label=unit timeout=300
 # dtx sweep report: one HTML file that needs nothing else, the pictures as files, a sweep's folder with its runs' curves.
 set -u
 command -v gnuplot >/dev/null || { echo "no gnuplot here"; exit 77; }

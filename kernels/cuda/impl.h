@@ -4,8 +4,8 @@
  * Each .cu is compiled twice: by nvcc for the device (entry points dtx_cuda_<op>) and by g++ on the emulator of
  * kernels/simt (dtx_emu_<op>). A kernel reads everything that changes from step to step from the device's memory.
  */
-#ifndef DTX_KERNELS_CUDA_IMPL_CUH
-#define DTX_KERNELS_CUDA_IMPL_CUH
+#ifndef DTX_KERNELS_CUDA_IMPL_H
+#define DTX_KERNELS_CUDA_IMPL_H
 
 #include <cstdlib>
 
@@ -125,8 +125,8 @@ static inline bool is_aligned(const void *p)
 
 /* Starts `blocks` blocks of a kernel on the queue. */
 template <class... P, class... A>
-static enum dtx_status launch(struct dtx_queue *queue, const char *op, void (*kernel)(P...), int64_t blocks, int threads,
-                              size_t shared_bytes, A... args)
+static enum dtx_status launch(struct dtx_queue *queue, const char *op, void (*kernel)(P...), int64_t blocks,
+                              int threads, size_t shared_bytes, A... args)
 {
     if (blocks == 0)
         return DTX_OK;

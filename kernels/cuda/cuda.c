@@ -1,0 +1,297 @@
+#include "kernels/cuda/cuda.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernels/base/mem.h"
+#include "kernels/base/mutant.h"
+#include "kernels/cuda/collectives.h"
+#include "kernels/cuda/lt.h"
+
+enum { WHY = 256, LEAST_MAJOR = 8 };
+
+struct allocation {
+    void *data;
+    size_t bytes;
+};
+
+struct cuda {
+    struct dtx_backend backend;
+    const struct dtx_cuda_runtime *runtime;
+    struct dtx_cuda_device device;
+    void *stream; /* of allocations, which are zeroed */
+    struct dtx_cuda_products *products;
+    struct allocation *allocations;
+    int64_t count, capacity;
+};
+
+static struct cuda *cuda_of(struct dtx_backend *backend)
+{
+    return backend->impl;
+}
+
+/* DTX_OK for code 0; else a report of what the runtime says. A fault of an earlier launch may show only now. */
+static enum dtx_status check(struct dtx_backend *backend, int code, const char *what)
+{
+    enum { OUT_OF_MEMORY = 2 };
+    if (code == 0)
+        return DTX_OK;
+    return dtx_fail(backend->ctx, code == OUT_OF_MEMORY ? DTX_E_MEMORY : DTX_E_LIBRARY, "CUDA: %s: %s (%d)", what,
+                    cuda_of(backend)->runtime->error_text(code), code);
+}
+
+void *DTX_DEVICE(stream)(struct dtx_queue *queue)
+{
+    return queue->impl;
+}
+
+struct dtx_cuda_products *DTX_DEVICE(products)(struct dtx_queue *queue)
+{
+    return cuda_of(queue->backend)->products;
+}
+
+enum dtx_status DTX_DEVICE(launched)(struct dtx_queue *queue, const char *op, int code)
+{
+    return check(queue->backend, code, op);
+}
+
+/* Room for one more allocation in the list. */
+static enum dtx_status grow(struct cuda *c)
+{
+    if (c->count < c->capacity)
+        return DTX_OK;
+    void *memory;
+    int64_t capacity = c->capacity ? 2 * c->capacity : 256;
+    DTX_TRY(c->backend.ctx, dtx_mem_alloc(c->backend.ctx, capacity, sizeof *c->allocations, &memory));
+    if (c->count)
+        memcpy(memory, c->allocations, (size_t)c->count * sizeof *c->allocations);
+    dtx_mem_free(c->allocations);
+    c->allocations = memory;
+    c->capacity = capacity;
+    return DTX_OK;
+}
+
+static enum dtx_status memory_alloc(struct dtx_backend *backend, size_t bytes, void **out)
+{
+    struct cuda *c = cuda_of(backend);
+    void *data = NULL;
+    DTX_TRY(backend->ctx, grow(c));
+    int code = c->runtime->alloc(&data, bytes ? bytes : 1);
+    if (code)
+        return dtx_fail(backend->ctx, DTX_E_MEMORY,
+                        "%s: %zu bytes cannot be allocated beside the %zu in use of %zu: %s", c->device.name, bytes,
+                        backend->allocated_bytes, c->device.memory_bytes, c->runtime->error_text(code));
+    code = c->runtime->zero(data, bytes, c->stream);
+    if (!code)
+        code = c->runtime->stream_wait(c->stream);
+    if (code) {
+        c->runtime->free(data);
+        return check(backend, code, "zeroing fresh memory");
+    }
+    c->allocations[c->count++] = (struct allocation){data, bytes};
+    backend->allocated_bytes += bytes;
+    if (backend->allocated_bytes > backend->peak_bytes)
+        backend->peak_bytes = backend->allocated_bytes;
+    *out = data;
+    return DTX_OK;
+}
+
+static void memory_free(struct dtx_backend *backend, void *data)
+{
+    struct cuda *c = cuda_of(backend);
+    for (int64_t i = c->count - 1; data && i >= 0; i--)
+        if (c->allocations[i].data == data) {
+            backend->allocated_bytes -= c->allocations[i].bytes;
+            c->allocations[i] = c->allocations[--c->count];
+            c->runtime->free(data);
+            return;
+        }
+}
+
+static enum dtx_status memory_copy(struct dtx_queue *queue, void *to, const void *from, size_t bytes)
+{
+    if (!bytes)
+        return DTX_OK;
+    return check(queue->backend, cuda_of(queue->backend)->runtime->copy(to, from, bytes, queue->impl), "copy");
+}
+
+static enum dtx_status queue_wait(struct dtx_queue *queue)
+{
+    return check(queue->backend, cuda_of(queue->backend)->runtime->stream_wait(queue->impl), "waiting for the device");
+}
+
+static enum dtx_status memory_copy_out(struct dtx_queue *queue, void *to_host, const void *from, size_t bytes)
+{
+    DTX_TRY(queue->backend->ctx, memory_copy(queue, to_host, from, bytes));
+    return DTX_MUTANT(cuda_copy_out_early) ? DTX_OK : queue_wait(queue);
+}
+
+static enum dtx_status memory_zero(struct dtx_queue *queue, void *to, size_t bytes)
+{
+    if (!bytes)
+        return DTX_OK;
+    return check(queue->backend, cuda_of(queue->backend)->runtime->zero(to, bytes, queue->impl), "zero");
+}
+
+static enum dtx_status queue_create(struct dtx_backend *backend, struct dtx_queue **out)
+{
+    void *memory;
+    DTX_TRY(backend->ctx, dtx_mem_alloc(backend->ctx, 1, sizeof(struct dtx_queue), &memory));
+    struct dtx_queue *queue = memory;
+    queue->backend = backend;
+    int code = cuda_of(backend)->runtime->stream_create(&queue->impl);
+    if (code) {
+        dtx_mem_free(queue);
+        return check(backend, code, "creating a stream");
+    }
+    *out = queue;
+    return DTX_OK;
+}
+
+static void queue_free(struct dtx_queue *queue)
+{
+    if (!queue)
+        return;
+    cuda_of(queue->backend)->runtime->stream_free(queue->impl);
+    dtx_mem_free(queue);
+}
+
+static enum dtx_status queue_begin_capture(struct dtx_queue *queue)
+{
+    return check(queue->backend, cuda_of(queue->backend)->runtime->capture_begin(queue->impl), "recording launches");
+}
+
+static enum dtx_status queue_end_capture(struct dtx_queue *queue, void **graph)
+{
+    return check(queue->backend, cuda_of(queue->backend)->runtime->capture_end(queue->impl, graph),
+                 "ending a record of launches");
+}
+
+static enum dtx_status queue_launch(struct dtx_queue *queue, void *graph)
+{
+    return check(queue->backend, cuda_of(queue->backend)->runtime->graph_launch(graph, queue->impl),
+                 "launching a record");
+}
+
+static const struct dtx_memory_table memory_table = {.alloc = memory_alloc,
+                                                     .free = memory_free,
+                                                     .copy_in = memory_copy,
+                                                     .copy_out = memory_copy_out,
+                                                     .copy = memory_copy,
+                                                     .zero = memory_zero};
+
+static const struct dtx_queue_table queue_table = {.create = queue_create,
+                                                   .free = queue_free,
+                                                   .wait = queue_wait,
+                                                   .begin_capture = queue_begin_capture,
+                                                   .end_capture = queue_end_capture,
+                                                   .launch = queue_launch};
+
+static const struct dtx_op_table op_table = {
+#define DTX_OP(name)      .name = DTX_DEVICE(name),
+#define DTX_OP_WORK(name) DTX_OP(name).name##_work_bytes = DTX_DEVICE(name##_work_bytes),
+#include "kernels/ops.def"
+#undef DTX_OP
+#undef DTX_OP_WORK
+};
+
+const struct dtx_cuda_runtime *DTX_DEVICE(runtime_of)(struct dtx_backend *backend)
+{
+    return cuda_of(backend)->runtime;
+}
+
+const struct dtx_collectives DTX_DEVICE(collectives) = {.load = DTX_DEVICE(nccl_load),
+                                                        .runtime = DTX_DEVICE(runtime_of),
+                                                        .stream = DTX_DEVICE(stream),
+                                                        .fold = DTX_DEVICE(fold)};
+
+/* This rank's number on its node. */
+static int local_rank(void)
+{
+    static const char *const names[] = {"OMPI_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        const char *text = getenv(names[i]);
+        if (text && *text)
+            return atoi(text);
+    }
+    return 0;
+}
+
+/* The runtime and this rank's device, or NULL and the reason. */
+static const struct dtx_cuda_runtime *find(char *why, size_t size, int *number, struct dtx_cuda_device *device)
+{
+    const struct dtx_cuda_runtime *runtime = DTX_DEVICE(runtime)(why, size);
+    if (!runtime)
+        return NULL;
+    int count = 0, code = runtime->device_count(&count);
+    *number = count > 0 ? local_rank() % count : 0;
+    if (!code)
+        code = runtime->device_describe(*number, device);
+    if (code) {
+        snprintf(why, size, "GPU %d cannot be used: %s (%d)", *number, runtime->error_text(code), code);
+        return NULL;
+    }
+    if (device->major < LEAST_MAJOR) {
+        snprintf(why, size, "GPU %d (%.100s) has compute capability %d.%d; dtx needs %d.0", *number, device->name,
+                 device->major, device->minor, LEAST_MAJOR);
+        return NULL;
+    }
+    return runtime;
+}
+
+bool DTX_DEVICE(available)(char *why, size_t size, char *text, size_t text_size)
+{
+    struct dtx_cuda_device device;
+    int number;
+    if (!find(why, size, &number, &device))
+        return false;
+    if (text)
+        snprintf(text, text_size, "GPU %d: %.100s, compute capability %d.%d, %d processors, %.1f GB", number,
+                 device.name, device.major, device.minor, device.processors, (double)device.memory_bytes / 1e9);
+    return true;
+}
+
+enum dtx_status DTX_DEVICE(open)(struct dtx_ctx *ctx, int threads, int isa, struct dtx_backend **out)
+{
+    char why[WHY];
+    void *memory;
+    int number;
+    struct dtx_cuda_device device;
+    const struct dtx_cuda_runtime *runtime = find(why, sizeof why, &number, &device);
+    if (!runtime)
+        return dtx_fail(ctx, DTX_E_UNSUPPORTED, "device: %s", why);
+    DTX_TRY(ctx, dtx_mem_alloc(ctx, 1, sizeof(struct cuda), &memory));
+    struct cuda *c = memory;
+    *c = (struct cuda){.runtime = runtime, .device = device};
+    c->backend = (struct dtx_backend){.name = DTX_DEVICE_TEXT,
+                                      .ctx = ctx,
+                                      .memory = &memory_table,
+                                      .queues = &queue_table,
+                                      .ops = &op_table,
+                                      .threads = threads,
+                                      .isa = isa,
+                                      .impl = c};
+    int code = runtime->device_choose(number);
+    if (!code)
+        code = runtime->stream_create(&c->stream);
+    enum dtx_status status = check(&c->backend, code, "opening the device");
+    if (status == DTX_OK)
+        status = DTX_DEVICE(products_create)(ctx, &c->products);
+    if (status != DTX_OK) {
+        DTX_DEVICE(close)(&c->backend);
+        return status;
+    }
+    *out = &c->backend;
+    return DTX_OK;
+}
+
+void DTX_DEVICE(close)(struct dtx_backend *backend)
+{
+    struct cuda *c = cuda_of(backend);
+    DTX_DEVICE(products_free)(c->products);
+    if (c->stream)
+        c->runtime->stream_free(c->stream);
+    dtx_mem_free(c->allocations);
+    dtx_mem_free(c);
+}

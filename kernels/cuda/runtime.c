@@ -1,0 +1,152 @@
+/* The CUDA runtime behind runtime.h. The driver is looked for first: without it the runtime only says that it is old.
+ */
+#include "kernels/cuda/runtime.h"
+
+#include <cuda_runtime_api.h>
+#include <dlfcn.h>
+#include <stdio.h>
+
+static const char *error_text(int code)
+{
+    return cudaGetErrorString((cudaError_t)code);
+}
+
+static int device_count(int *out)
+{
+    *out = 0;
+    return (int)cudaGetDeviceCount(out);
+}
+
+static int device_describe(int device, struct dtx_cuda_device *out)
+{
+    struct cudaDeviceProp p;
+    cudaError_t code = cudaGetDeviceProperties(&p, device);
+    if (code != cudaSuccess)
+        return (int)code;
+    *out = (struct dtx_cuda_device){
+        .major = p.major, .minor = p.minor, .processors = p.multiProcessorCount, .memory_bytes = p.totalGlobalMem};
+    snprintf(out->name, sizeof out->name, "%.*s", (int)sizeof out->name - 1, p.name);
+    return 0;
+}
+
+static int device_choose(int device)
+{
+    return (int)cudaSetDevice(device);
+}
+
+static int alloc_memory(void **out, size_t bytes)
+{
+    return (int)cudaMalloc(out, bytes);
+}
+
+static int free_memory(void *p)
+{
+    return (int)cudaFree(p);
+}
+
+static int copy(void *to, const void *from, size_t bytes, void *stream)
+{
+    return (int)cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream);
+}
+
+static int zero(void *to, size_t bytes, void *stream)
+{
+    return (int)cudaMemsetAsync(to, 0, bytes, stream);
+}
+
+static int stream_create(void **out)
+{
+    return (int)cudaStreamCreateWithFlags((cudaStream_t *)out, cudaStreamNonBlocking);
+}
+
+static int stream_free(void *stream)
+{
+    return (int)cudaStreamDestroy(stream);
+}
+
+static int stream_wait(void *stream)
+{
+    return (int)cudaStreamSynchronize(stream);
+}
+
+static int event_create(void **out)
+{
+    return (int)cudaEventCreateWithFlags((cudaEvent_t *)out, cudaEventDisableTiming);
+}
+
+static int event_free(void *event)
+{
+    return (int)cudaEventDestroy(event);
+}
+
+static int event_record(void *event, void *stream)
+{
+    return (int)cudaEventRecord(event, stream);
+}
+
+static int event_await(void *stream, void *event)
+{
+    return (int)cudaStreamWaitEvent(stream, event, 0);
+}
+
+static int capture_begin(void *stream)
+{
+    return (int)cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal);
+}
+
+static int capture_end(void *stream, void **graph)
+{
+    cudaGraph_t recorded;
+    cudaError_t code = cudaStreamEndCapture(stream, &recorded);
+    if (code != cudaSuccess)
+        return (int)code;
+    code = cudaGraphInstantiate((cudaGraphExec_t *)graph, recorded, 0);
+    cudaGraphDestroy(recorded);
+    return (int)code;
+}
+
+static int graph_launch(void *graph, void *stream)
+{
+    return (int)cudaGraphLaunch(graph, stream);
+}
+
+static const struct dtx_cuda_runtime table = {.error_text = error_text,
+                                              .device_count = device_count,
+                                              .device_describe = device_describe,
+                                              .device_choose = device_choose,
+                                              .alloc = alloc_memory,
+                                              .free = free_memory,
+                                              .copy = copy,
+                                              .zero = zero,
+                                              .stream_create = stream_create,
+                                              .stream_free = stream_free,
+                                              .stream_wait = stream_wait,
+                                              .event_create = event_create,
+                                              .event_free = event_free,
+                                              .event_record = event_record,
+                                              .event_await = event_await,
+                                              .capture_begin = capture_begin,
+                                              .capture_end = capture_end,
+                                              .graph_launch = graph_launch};
+
+const struct dtx_cuda_runtime *dtx_cuda_runtime(char *why, size_t size)
+{
+    /* Kept open: the runtime uses it. */
+    if (!dlopen("libcuda.so.1", RTLD_NOW | RTLD_GLOBAL)) {
+        snprintf(why, size, "no NVIDIA driver (%s)", dlerror());
+        return NULL;
+    }
+    int count, driver = 0;
+    cudaError_t code = cudaGetDeviceCount(&count);
+    cudaDriverGetVersion(&driver);
+    if (code == cudaErrorInsufficientDriver)
+        snprintf(why, size, "the NVIDIA driver supports CUDA %d.%d, but this build needs %d.%d: update the driver",
+                 driver / 1000, driver % 1000 / 10, CUDART_VERSION / 1000, CUDART_VERSION % 1000 / 10);
+    else if (code == cudaErrorStubLibrary)
+        snprintf(why, size, "libcuda.so.1 is the toolkit's stub, not a driver: take it out of LD_LIBRARY_PATH");
+    else if (code == cudaErrorNoDevice || (code == cudaSuccess && count == 0))
+        snprintf(why, size, "the driver is there but shows no GPU (CUDA_VISIBLE_DEVICES, or the job asked for none)");
+    else if (code != cudaSuccess)
+        snprintf(why, size, "the CUDA runtime fails: %s (%d)", cudaGetErrorString(code), (int)code);
+    return code == cudaSuccess && count > 0 ? &table : NULL;
+}

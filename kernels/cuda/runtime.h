@@ -1,0 +1,54 @@
+/*
+ * The part of the CUDA runtime that dtx calls, as a table: the runtime itself (runtime.c, linked statically), or the
+ * stand-in on which tests run the backend without a GPU (kernels/simt/runtime.cc). Functions return a cudaError_t as
+ * int, 0 when all is well. Streams, events and graphs are the runtime's own handles.
+ */
+#ifndef DTX_KERNELS_CUDA_RUNTIME_H
+#define DTX_KERNELS_CUDA_RUNTIME_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "kernels/device/names.h"
+
+struct dtx_cuda_device {
+    char name[128];
+    int major, minor; /* compute capability */
+    int processors;
+    size_t memory_bytes;
+};
+
+struct dtx_cuda_runtime {
+    const char *(*error_text)(int code);
+    int (*device_count)(int *out);
+    int (*device_describe)(int device, struct dtx_cuda_device *out);
+    int (*device_choose)(int device); /* for the calling thread */
+    int (*alloc)(void **out, size_t bytes);
+    int (*free)(void *); /* waits for all work */
+    /* In stream order. Ordinary host memory that is copied from may be reused at once. */
+    int (*copy)(void *to, const void *from, size_t bytes, void *stream);
+    int (*zero)(void *to, size_t bytes, void *stream);
+    int (*stream_create)(void **out);
+    int (*stream_free)(void *stream);
+    int (*stream_wait)(void *stream); /* the host waits */
+    int (*event_create)(void **out);
+    int (*event_free)(void *event);
+    int (*event_record)(void *event, void *stream);
+    int (*event_await)(void *stream, void *event); /* the stream waits */
+    int (*capture_begin)(void *stream);
+    int (*capture_end)(void *stream, void **graph);
+    int (*graph_launch)(void *graph, void *stream);
+};
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* The table. The backend's own reasons why no device can be used here go to `why`, and the result is NULL. */
+const struct dtx_cuda_runtime *DTX_DEVICE(runtime)(char *why, size_t size);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

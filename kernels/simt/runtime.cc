@@ -1,0 +1,287 @@
+/*
+ * A stand-in for the CUDA runtime (kernels/cuda/runtime.h): device memory is host memory with guard zones, filled with
+ * NaN; launches run in the emulator. DTX_EMU_ORDER (fifo, lifo, random) is the order of threads in a block,
+ * DTX_EMU_STREAMS when work runs: now (at the call), late (when the host waits for it and not before) or random (any
+ * order that streams and events allow). So a missing wait or event gives wrong numbers here, and not on a cluster.
+ * One state for each thread of the operating system.
+ */
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <random>
+#include <set>
+#include <vector>
+
+#define DTX_EMU
+#include "kernels/cuda/runtime.h"
+#include "kernels/simt/runtime.h"
+#include "kernels/simt/simt.h"
+
+enum mode { NOW, LATE, RANDOM };
+
+struct stream;
+
+struct event {
+    uint64_t issued, done; /* records asked for and made */
+    struct stream *last;   /* the stream of the last one asked for */
+};
+
+/* One piece of work of a stream: what it does, the event that must have been recorded so often before, and the event
+ * that is recorded afterwards. Handles of events live as long as work that names them. */
+struct work {
+    std::function<int()> run;
+    std::shared_ptr<event> before, after;
+    uint64_t ticket;
+    bool waits = false; /* for other ranks: never run before the host waits, in the random mode */
+};
+
+struct stream {
+    std::deque<work> queue;
+};
+
+struct runtime_state {
+    enum mode mode;
+    int fault; /* of work that ran later than its call: every call reports it from then on */
+    std::map<char *, size_t> memory;
+    std::vector<struct stream *> streams;
+    std::map<void *, std::shared_ptr<event>> events;
+    std::mt19937_64 random;
+};
+
+static struct runtime_state *state()
+{
+    static thread_local struct runtime_state s = {};
+    return &s;
+}
+
+static bool ready(const struct stream *s)
+{
+    return !s->queue.empty() && (!s->queue.front().before || s->queue.front().before->done >= s->queue.front().ticket);
+}
+
+static void run_first(struct stream *s)
+{
+    /* Before the host stops for another rank, whatever of other streams needs no rank is done: what is sent to it, too.
+     */
+    for (struct stream *other : state()->streams)
+        while (s->queue.front().waits && other != s && ready(other) && !other->queue.front().waits)
+            run_first(other);
+    work w = std::move(s->queue.front());
+    s->queue.pop_front();
+    int code = w.run ? w.run() : 0;
+    if (code)
+        state()->fault = code;
+    if (w.after)
+        w.after->done = w.ticket > w.after->done ? w.ticket : w.after->done;
+}
+
+/* Runs the stream until it is empty, and of others what it waits for. */
+static void drain(struct stream *s)
+{
+    while (!s->queue.empty()) {
+        while (!ready(s)) {
+            struct stream *other = s->queue.front().before->last;
+            if (!ready(other))
+                drain(other);
+            else
+                run_first(other);
+        }
+        run_first(s);
+    }
+}
+
+static void drain_all()
+{
+    for (struct stream *s : state()->streams)
+        drain(s);
+}
+
+static int submit(void *handle, work w)
+{
+    struct stream *s = (struct stream *)handle;
+    struct runtime_state *r = state();
+    s->queue.push_back(std::move(w));
+    if (r->mode == NOW)
+        drain(s);
+    while (r->mode == RANDOM && r->random() % 2) {
+        struct stream *chosen = r->streams[r->random() % r->streams.size()];
+        if (ready(chosen) && !chosen->queue.front().waits)
+            run_first(chosen);
+    }
+    return r->fault;
+}
+
+int dtx_emu_submit(void *stream, std::function<int()> run, bool waits)
+{
+    return submit(stream, {std::move(run), nullptr, nullptr, 0, waits});
+}
+
+static int launch_later(void *, void *stream, struct dtx_simt_job *job)
+{
+    return submit(stream, {[job] { return dtx_simt_run(job); }, nullptr, nullptr, 0, false});
+}
+
+static bool on_device(const void *p)
+{
+    auto found = state()->memory.upper_bound((char *)p);
+    return found != state()->memory.begin() && (--found, (char *)p < found->first + found->second);
+}
+
+static const char *error_text(int code)
+{
+    return code == DTX_SIMT_FAULT ? dtx_simt_fault_text() : "not possible in the emulator";
+}
+
+static int device_count(int *out)
+{
+    *out = 1;
+    return 0;
+}
+
+static int device_describe(int, struct dtx_cuda_device *out)
+{
+    *out = {"emulated device", 9, 0, 1, (size_t)1 << 40};
+    return 0;
+}
+
+static int device_choose(int)
+{
+    return 0;
+}
+
+static int alloc_memory(void **out, size_t bytes)
+{
+    *out = dtx_simt_alloc(bytes);
+    state()->memory[(char *)*out] = bytes;
+    return 0;
+}
+
+static int free_memory(void *p)
+{
+    drain_all();
+    state()->memory.erase((char *)p);
+    dtx_simt_free(p);
+    return state()->fault;
+}
+
+static int copy(void *to, const void *from, size_t bytes, void *stream)
+{
+    if (on_device(from))
+        return submit(stream, {[=] { return memmove(to, from, bytes), 0; }, nullptr, nullptr, 0, false});
+    std::shared_ptr<std::vector<char>> staged(new std::vector<char>((const char *)from, (const char *)from + bytes));
+    return submit(stream, {[=] { return memcpy(to, staged->data(), bytes), 0; }, nullptr, nullptr, 0, false});
+}
+
+static int zero(void *to, size_t bytes, void *stream)
+{
+    return submit(stream, {[=] { return memset(to, 0, bytes), 0; }, nullptr, nullptr, 0, false});
+}
+
+static int stream_create(void **out)
+{
+    struct stream *s = new stream();
+    state()->streams.push_back(s);
+    *out = s;
+    return 0;
+}
+
+static int stream_free(void *handle)
+{
+    struct stream *s = (struct stream *)handle;
+    drain(s);
+    for (size_t i = 0; i < state()->streams.size(); i++)
+        if (state()->streams[i] == s)
+            state()->streams.erase(state()->streams.begin() + (ptrdiff_t)i);
+    delete s;
+    return 0;
+}
+
+static int stream_wait(void *stream)
+{
+    drain((struct stream *)stream);
+    return state()->fault;
+}
+
+static int event_create(void **out)
+{
+    std::shared_ptr<event> e(new event());
+    state()->events[e.get()] = e;
+    *out = e.get();
+    return 0;
+}
+
+static int event_free(void *handle)
+{
+    state()->events.erase(handle);
+    return 0;
+}
+
+static int event_record(void *handle, void *stream)
+{
+    std::shared_ptr<event> e = state()->events[handle];
+    e->last = (struct stream *)stream;
+    return submit(stream, {nullptr, nullptr, e, ++e->issued, false});
+}
+
+static int event_await(void *stream, void *handle)
+{
+    std::shared_ptr<event> e = state()->events[handle];
+    return submit(stream, {nullptr, e, nullptr, e->issued, false});
+}
+
+static int refuse_capture(void *)
+{
+    return 801; /* cudaErrorNotSupported */
+}
+
+static int refuse_end(void *, void **)
+{
+    return 801;
+}
+
+static int refuse_launch(void *, void *)
+{
+    return 801;
+}
+
+static const struct dtx_cuda_runtime table = {
+    error_text, device_count, device_describe, device_choose,  alloc_memory, free_memory,
+    copy,       zero,         stream_create,   stream_free,    stream_wait,  event_create,
+    event_free, event_record, event_await,     refuse_capture, refuse_end,   refuse_launch};
+
+/* The place of the variable's value among three names, 0 when it is absent, −1 when it is none of them. */
+static int choose(const char *variable, const char *a, const char *b, const char *c)
+{
+    const char *names[] = {a, b, c}, *value = getenv(variable);
+    for (int i = 0; value && i < 3; i++)
+        if (strcmp(value, names[i]) == 0)
+            return i;
+    return value ? -1 : 0;
+}
+
+const struct dtx_cuda_runtime *dtx_emu_runtime(char *why, size_t size)
+{
+    int order = choose("DTX_EMU_ORDER", "fifo", "lifo", "random");
+    int streams = choose("DTX_EMU_STREAMS", "now", "late", "random");
+    if (order < 0 || streams < 0) {
+        snprintf(why, size, "DTX_EMU_ORDER must be fifo, lifo or random and DTX_EMU_STREAMS now, late or random");
+        return NULL;
+    }
+    state()->mode = (enum mode)streams;
+    state()->fault = 0;
+    state()->random.seed(1);
+    dtx_simt_fault_clear();
+    struct dtx_simt_settings settings = {};
+    settings.order = (enum dtx_simt_order)order;
+    settings.seed = 1;
+    const char *architecture = getenv("DTX_EMU_ARCH");
+    settings.architecture = architecture ? atoi(architecture) : 80;
+    settings.defer = launch_later;
+    settings.architecture = getenv("DTX_EMU_ARCH") ? atoi(getenv("DTX_EMU_ARCH")) : 80;
+    dtx_simt_set(&settings);
+    return &table;
+}

@@ -1,0 +1,16 @@
+/*
+ * Communicators between GPUs over NCCL. Each stands on an MPI communicator of the same ranks: what has a queue of the
+ * device's backend goes through NCCL in the queue's order, without the host waiting; what has none is host memory and
+ * goes through MPI. Sums are made in rank order (exchange, then additions on the device), so their bits are those of
+ * MPI's. Nothing here needs a progress thread: work on a queue runs beside the host.
+ */
+#ifndef DTX_PARALLEL_COMM_NCCL_H
+#define DTX_PARALLEL_COMM_NCCL_H
+
+#include "parallel/comm.h"
+
+/* Over `base`, which stays its owner's and must live longer. For a backend without collectives (the CPU), or one rank,
+ * *out = base; else free it with dtx_comm_free before base. What is split from it works alike. Collective. */
+enum dtx_status dtx_comm_nccl_create(struct dtx_comm *base, struct dtx_backend *backend, struct dtx_comm **out);
+
+#endif
