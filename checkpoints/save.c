@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "checkpoints/disk.h"
+#include "checkpoints/flush.h"
 #include "checkpoints/index.h"
 #include "checkpoints/retain.h"
 #include "checkpoints/shard_file.h"
@@ -57,6 +58,7 @@ struct save {
     uint64_t *checksums;       /* [n_parts] */
     struct dtx_h5_out layout;  /* of the leader's shard */
     int fd;                    /* that file */
+    struct dtx_flush flush;    /* its way to the disk, while it is open */
     struct dtx_ckpt_manifest manifest;
 };
 
@@ -267,6 +269,8 @@ static enum dtx_status lay_out_shards(struct save *s)
         status = dtx_ckpt_shard_begin(ctx, path, s->entries, s->n, s->shard, &s->layout);
     if (status == DTX_OK && s->shard >= 0)
         status = dtx_disk_open_new(ctx, path, 0, &s->fd);
+    if (s->fd >= 0)
+        dtx_flush_begin(&s->flush, s->fd);
     DTX_TRY_GOTO(ctx, status, dtx_comm_agree(s->world, status), done);
     int64_t *list = mine, *lists = all, used = 1;
     list[0] = s->shard;
@@ -287,8 +291,7 @@ done:
 }
 
 /* A box into this rank's shard, hashed on its way. */
-static enum dtx_status write_box(const struct save *s, const struct dtx_ckpt_entry *e, const void *bytes,
-                                 uint64_t *checksum)
+static enum dtx_status write_box(struct save *s, const struct dtx_ckpt_entry *e, const void *bytes, uint64_t *checksum)
 {
     char path[DTX_DISK_PATH];
     struct dtx_hasher *hasher = dtx_hasher_begin(0);
@@ -297,7 +300,7 @@ static enum dtx_status write_box(const struct save *s, const struct dtx_ckpt_ent
         int64_t n = dtx_min64(WRITE_BYTES, e->bytes - at);
         dtx_hasher_add(hasher, (const char *)bytes + at, (size_t)n);
         status = dtx_disk_write_at(s->ctx, s->fd, path, (const char *)bytes + at, n, e->offset + at);
-        dtx_disk_flush_early(s->fd, e->offset + at, n);
+        dtx_flush_reach(&s->flush, e->offset + at, n);
     }
     *checksum = dtx_hasher_end(hasher);
     return status;
@@ -383,6 +386,7 @@ static enum dtx_status finish_shard(struct save *s)
         return DTX_OK;
     DTX_TRY(s->ctx, shard_path(s, path));
     DTX_TRY(s->ctx, dtx_ckpt_shard_end(s->ctx, path, fd, s->entries, s->n, s->shard, &s->layout));
+    dtx_flush_end(&s->flush);
     s->fd = -1;
     if (DTX_MUTANT(ckpt_no_shard_sync) || DTX_MUTANT(ckpt_marker_first)) {
         close(fd);
@@ -551,8 +555,10 @@ static void discard(struct save *s)
 {
     struct dtx_ctx quiet;
     dtx_h5_discard(&s->layout);
-    if (s->fd >= 0)
+    if (s->fd >= 0) {
+        dtx_flush_end(&s->flush);
         close(s->fd);
+    }
     dtx_ctx_init_child(&quiet, s->ctx);
     if (s->world->rank == 0 && s->folder[0] && dtx_disk_exists(s->folder))
         (void)dtx_disk_remove_folder(&quiet, s->folder);

@@ -21,7 +21,7 @@ flags=(-std=c11 -D_GNU_SOURCE -O1 -g -I. "-I$build" -fsanitize=fuzzer-no-link,ad
     -ffunction-sections $(pkg-config --cflags "${packages[@]}"))
 libraries=($(pkg-config --libs "${packages[@]}") -lm -lpthread)
 sources=(kernels/base/*.c parallel/shard.c $(ls data/*.c data/readers/*.c | grep -vE '_cmd\.c$|loader|stream')
-    checkpoints/{manifest,disk,ahead,layout,index_read,index_write,h5,h5_out,shard_file,local_file,load}.c
+    checkpoints/{manifest,disk,ahead,flush,layout,index_read,index_write,h5,h5_out,shard_file,local_file,load}.c
     checkpoints/hf/{safetensors,config_read}.c launch/sweep/{csv,points}.c trainer/health.c)
 
 # The list of readers that CMake makes for the program.
