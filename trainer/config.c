@@ -153,7 +153,7 @@ const struct dtx_opt_row dtx_train_options[] = {
     {"health.max_rollbacks", DTX_OPT_INT, "3", "1..1000000", FREE, "to one snapshot before the run ends"},
     {"health.slow", DTX_OPT_REAL, "1.2", "0..1000", FREE,
      "name ranks whose own work takes so many times the median of their stage; 0: none"},
-    {"health.slow_intervals", DTX_OPT_INT, "3", "1..1000000", FREE, "for so many times log.every steps in a row"},
+    {"health.slow_intervals", DTX_OPT_INT, "10", "1..1000000", FREE, "for so many times log.every steps in a row"},
     {"comm.timeout", DTX_OPT_REAL, "600", "0..", FREE,
      "seconds a collective may take before all ranks leave with a table of who waits where; 0: for ever"},
     {"comm.check", DTX_OPT_BOOL, "false", NULL, DTX_OPT_CALL,
