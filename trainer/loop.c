@@ -362,7 +362,12 @@ static enum dtx_status save(struct loop *l, double heldout)
     enum dtx_status status = root(l) ? dtx_loader_ledger(l->ctx, l->loader, &meta.ledger) : DTX_OK;
     if (root(l) && status == DTX_OK)
         status = dtx_health_write(l->ctx, &l->health, &meta.health);
-    DTX_TRY(l->ctx, dtx_comm_agree(s->world, status));
+    status = dtx_comm_agree(s->world, status);
+    if (status != DTX_OK) {
+        dtx_mem_free(meta.ledger);
+        dtx_mem_free(meta.health);
+        return status;
+    }
     snprintf(meta.isa, sizeof meta.isa, "%s", dtx_isa_name(s->backend->isa));
     if (l->progress)
         dtx_progress_clear(l->progress);
