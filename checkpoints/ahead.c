@@ -7,7 +7,7 @@
 #include "kernels/base/mem.h"
 #include "kernels/base/mutant.h"
 
-enum { RING_BYTES = 16 << 20, CALL_BYTES = 4 << 20 };
+enum { RING_BYTES = 16 << 20 /* at most */, CALL_BYTES = 4 << 20 };
 
 struct dtx_ahead {
     struct dtx_ctx helper; /* the thread's */
@@ -20,7 +20,8 @@ struct dtx_ahead {
     char path[DTX_DISK_PATH];
     pthread_t thread;
     bool threaded;
-    char *ring; /* [RING_BYTES]: byte i of the sequence at i % RING_BYTES */
+    char *ring; /* [room]: byte i of the sequence at i % room */
+    int64_t room;
 
     pthread_mutex_t mutex; /* guards the rest */
     pthread_cond_t changed;
@@ -38,8 +39,8 @@ static int64_t next_bytes(struct dtx_ahead *a)
     }
     if (a->range == a->n)
         return 0;
-    int64_t room = RING_BYTES - a->filled % RING_BYTES;
-    return dtx_min64(CALL_BYTES, dtx_min64(room, a->ranges[a->range].bytes - a->at));
+    int64_t piece = a->room - a->filled % a->room;
+    return dtx_min64(CALL_BYTES, dtx_min64(piece, a->ranges[a->range].bytes - a->at));
 }
 
 static enum dtx_status read_next(struct dtx_ahead *a, int64_t bytes)
@@ -55,8 +56,8 @@ static enum dtx_status read_next(struct dtx_ahead *a, int64_t bytes)
         a->file = range->file;
         dtx_disk_read_in_order(a->fd);
     }
-    DTX_TRY(&a->helper, dtx_disk_read_at(&a->helper, a->fd, a->path, a->ring + a->filled % RING_BYTES, bytes,
-                                         range->offset + a->at));
+    DTX_TRY(&a->helper,
+            dtx_disk_read_at(&a->helper, a->fd, a->path, a->ring + a->filled % a->room, bytes, range->offset + a->at));
     a->at += bytes;
     return DTX_OK;
 }
@@ -67,7 +68,7 @@ static void *run_thread(void *argument)
     pthread_mutex_lock(&a->mutex);
     while (a->status == DTX_OK) {
         int64_t bytes = next_bytes(a);
-        while (!a->quit && a->filled + bytes - a->taken > RING_BYTES && !DTX_MUTANT(ahead_overruns))
+        while (!a->quit && a->filled + bytes - a->taken > a->room && !DTX_MUTANT(ahead_overruns))
             pthread_cond_wait(&a->changed, &a->mutex);
         if (a->quit)
             break;
@@ -83,24 +84,34 @@ static void *run_thread(void *argument)
     return NULL;
 }
 
+/* No more than there is to read: most loads of small models and checks of small shards are a few kilobytes. */
+static int64_t ring_bytes(const struct dtx_ahead_range *ranges, int64_t n)
+{
+    int64_t bytes = 1;
+    for (int64_t i = 0; i < n && bytes < RING_BYTES; i++)
+        bytes += dtx_min64(ranges[i].bytes, RING_BYTES);
+    return dtx_min64(bytes, RING_BYTES);
+}
+
 enum dtx_status dtx_ahead_begin(struct dtx_ctx *ctx, const struct dtx_ahead_range *ranges, int64_t n,
                                 enum dtx_status (*open)(struct dtx_ctx *ctx, const void *self, int file,
                                                         char path[DTX_DISK_PATH], int *fd),
                                 const void *self, struct dtx_ahead **out)
 {
     void *p = NULL, *list = NULL, *ring = NULL;
+    int64_t room = ring_bytes(ranges, n);
     enum dtx_status status = dtx_mem_alloc(ctx, 1, sizeof **out, &p);
     if (status == DTX_OK)
         status = dtx_mem_alloc(ctx, n, sizeof *ranges, &list);
     if (status == DTX_OK)
-        status = dtx_mem_alloc(ctx, RING_BYTES, 1, &ring);
+        status = dtx_mem_alloc(ctx, room, 1, &ring);
     if (status != DTX_OK) {
         dtx_mem_free(p);
         dtx_mem_free(list);
         return status;
     }
     struct dtx_ahead *a = p;
-    *a = (struct dtx_ahead){.ranges = list, .n = n, .open = open, .self = self, .fd = -1, .ring = ring};
+    *a = (struct dtx_ahead){.ranges = list, .n = n, .open = open, .self = self, .fd = -1, .ring = ring, .room = room};
     if (n > 0)
         memcpy(list, ranges, (size_t)n * sizeof *ranges);
     dtx_ctx_init_child(&a->helper, ctx);
@@ -132,8 +143,8 @@ enum dtx_status dtx_ahead_take(struct dtx_ahead *a, struct dtx_ctx *ctx, void *t
     pthread_mutex_lock(&a->mutex);
     for (int64_t done = 0; done < bytes && status == DTX_OK;) {
         wait_for_bytes(a);
-        int64_t from = a->taken % RING_BYTES;
-        int64_t n = dtx_min64(dtx_min64(a->filled - a->taken, RING_BYTES - from), bytes - done);
+        int64_t from = a->taken % a->room;
+        int64_t n = dtx_min64(dtx_min64(a->filled - a->taken, a->room - from), bytes - done);
         if (n == 0) {
             status = a->status;
             break;

@@ -13,13 +13,13 @@ struct dtx_flush {
     pthread_t thread;
     pthread_mutex_t mutex; /* guards the rest */
     pthread_cond_t changed;
-    int64_t written; /* bytes from the beginning of the file */
+    int64_t written; /* how far the file goes by now, in bytes */
     bool quit;
 };
 
 /* The file stays the caller's, open until dtx_flush_end. */
 void dtx_flush_begin(struct dtx_flush *flush, int fd);
-/* `bytes` from `offset` on are written, as is all before them. */
+/* `bytes` from `offset` on are written, as is most of what lies before them. */
 void dtx_flush_reach(struct dtx_flush *flush, int64_t offset, int64_t bytes);
 /* Nothing is promised to be on the disk: a sync comes next. */
 void dtx_flush_end(struct dtx_flush *flush);

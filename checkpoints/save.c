@@ -173,12 +173,13 @@ static void fill_entry(const struct save *s, int64_t i, struct dtx_ckpt_entry *e
 /* Every rank's entries on every rank, sorted. */
 static enum dtx_status gather_table(struct save *s)
 {
-    void *mine, *all;
+    void *mine = NULL, *all;
     enum dtx_status status = dtx_mem_alloc(s->ctx, s->n_parts, sizeof(struct dtx_ckpt_entry), &mine);
-    DTX_TRY(s->ctx, dtx_comm_agree(s->world, status));
-    for (int64_t i = 0; i < s->n_parts; i++)
+    for (int64_t i = 0; i < s->n_parts && status == DTX_OK; i++)
         fill_entry(s, i, (struct dtx_ckpt_entry *)mine + i);
-    status = dtx_comm_gather_lists(s->world, mine, s->n_parts, sizeof(struct dtx_ckpt_entry), &all, &s->n);
+    status = dtx_comm_agree(s->world, status);
+    if (status == DTX_OK)
+        status = dtx_comm_gather_lists(s->world, mine, s->n_parts, sizeof(struct dtx_ckpt_entry), &all, &s->n);
     dtx_mem_free(mine);
     DTX_TRY(s->ctx, status);
     s->entries = all;
@@ -300,7 +301,8 @@ static enum dtx_status write_box(struct save *s, const struct dtx_ckpt_entry *e,
         int64_t n = dtx_min64(WRITE_BYTES, e->bytes - at);
         dtx_hasher_add(hasher, (const char *)bytes + at, (size_t)n);
         status = dtx_disk_write_at(s->ctx, s->fd, path, (const char *)bytes + at, n, e->offset + at);
-        dtx_flush_reach(&s->flush, e->offset + at, n);
+        if (status == DTX_OK)
+            dtx_flush_reach(&s->flush, e->offset + at, n);
     }
     *checksum = dtx_hasher_end(hasher);
     return status;

@@ -117,6 +117,18 @@ static enum dtx_status start_thread(struct dtx_ckpt_staging *s)
     return DTX_OK;
 }
 
+/* It ends what it is at. */
+static void end_thread(struct dtx_ckpt_staging *s)
+{
+    if (!s->threaded)
+        return;
+    pthread_mutex_lock(&s->mutex);
+    s->quit = true;
+    pthread_cond_signal(&s->changed);
+    pthread_mutex_unlock(&s->mutex);
+    pthread_join(s->thread, NULL);
+}
+
 static void release(struct dtx_ckpt_staging *s)
 {
     pthread_mutex_destroy(&s->mutex);
@@ -209,13 +221,7 @@ void dtx_ckpt_staging_close(struct dtx_ckpt_staging *s)
 {
     if (!s)
         return;
-    if (s->threaded) {
-        pthread_mutex_lock(&s->mutex);
-        s->quit = true;
-        pthread_cond_signal(&s->changed);
-        pthread_mutex_unlock(&s->mutex);
-        pthread_join(s->thread, NULL);
-    }
+    end_thread(s);
     dtx_comm_free(s->comm);
     release(s);
 }
@@ -235,12 +241,7 @@ bool dtx_ckpt_staging_halt(struct dtx_ckpt_staging *s, double seconds)
     bool done = dtx_ckpt_staging_done(s);
     if (!done)
         dtx_comm_halt(s->comm);
-    if (done && s->threaded) { /* the communicator stays: the other ranks may not come to free it */
-        pthread_mutex_lock(&s->mutex);
-        s->quit = true;
-        pthread_cond_signal(&s->changed);
-        pthread_mutex_unlock(&s->mutex);
-        pthread_join(s->thread, NULL);
-    }
+    else
+        end_thread(s); /* the communicator stays: the other ranks may not come to free it */
     return done;
 }

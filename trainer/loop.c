@@ -2,270 +2,19 @@
 
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
-#include "data/loader.h"
 #include "kernels/base/clock.h"
 #include "kernels/base/mem.h"
 #include "kernels/base/mutant.h"
-#include "parallel/watch.h"
-#include "trainer/deadline.h"
-#include "trainer/describe.h"
-#include "trainer/health.h"
-#include "trainer/lr.h"
-#include "trainer/metrics.h"
-#include "trainer/progress.h"
-#include "trainer/run_folder.h"
+#include "trainer/loop_open.h"
 #include "trainer/run_status.h"
-#include "trainer/saver.h"
-#include "trainer/slow.h"
-#include "trainer/snapshot.h"
-#include "trainer/stages.h"
 #include "trainer/stop.h"
-#include "trainer/tracing.h"
 
 enum { QUIET_STEPS = 100 }; /* after a warning of a spike */
 
-/* What a rank tells the others after each step. */
-struct wish {
-    int stop_signal;
-    bool save_ended, save_early;
-};
-
-/* Where a rollback goes to, beside the weights. */
-struct point {
-    struct dtx_health health;
-    int64_t step, tokens_seen, samples;
-    double best_heldout;
-};
-
-struct loop {
-    struct dtx_session *s;
-    struct dtx_ctx *ctx;
-    struct dtx_lr lr;
-    struct dtx_stream *stream;
-    struct dtx_loader *loader;
-    struct dtx_heldout *heldout;
-    struct dtx_metrics *metrics;   /* rank 0 */
-    struct dtx_progress *progress; /* rank 0 */
-    struct dtx_run_folder folder;  /* rank 0 */
-    struct dtx_tracing tracing;
-    struct dtx_deadline deadline; /* rank 0 */
-    bool documents;               /* options that every step asks for */
-    int64_t eval_every, eval_samples, replicas_every, log_every;
-    bool replicas_stop; /* a difference between copies ends the run */
-    struct dtx_saver *saver;
-    struct wish *wishes; /* [ranks] */
-    double *lambda;      /* [layers] */
-    double peak;         /* FLOP/s of all ranks */
-    size_t memory_bytes; /* the fullest rank's */
-    int64_t step, steps, tokens_seen;
-    int64_t end;       /* last step of this call: train.until or the run's last */
-    int64_t stage_end; /* tokens at which the next stage begins */
-    bool stage_ended;
-    struct dtx_health health;
-    struct dtx_health_verdict verdict; /* on the last step */
-    int64_t warned_step, warnings;     /* when a spike was last told of, 0: never; those since that were not */
-    struct dtx_snapshot snapshot;      /* no copy: no option asks for it */
-    struct point point;
-    int64_t snapshot_every;
-    struct dtx_slow slow;
-    struct dtx_slow_report slowest;
-    bool told_start;
-    double best_heldout;
-    bool save_ended; /* all ranks' part of the save under way */
-    bool save_early; /* after this step, to measure it */
-    int stop_signal; /* the one that the lowest rank with any was sent, or DTX_STOP_TIME; 0: go on */
-};
-
-static bool root(const struct loop *l)
-{
-    return l->s->world->rank == 0;
-}
-
-static void read_options(struct loop *l)
-{
-    struct dtx_opt *opt = l->s->opt;
-    int64_t until = dtx_opt_int(opt, "train.until");
-    l->steps = dtx_opt_int(opt, "train.steps");
-    l->end = until > 0 ? dtx_min64(until, l->steps) : l->steps;
-    l->stage_end = dtx_stages_next(opt, l->s->resumed ? l->s->meta.tokens : 0);
-    l->lr = (struct dtx_lr){.variant = dtx_lr_find(dtx_opt_text(opt, "lr.schedule")),
-                            .peak = dtx_opt_real(opt, "lr.peak"),
-                            .min = dtx_opt_real(opt, "lr.min"),
-                            .warmup = dtx_opt_int(opt, "lr.warmup"),
-                            .steps = l->steps,
-                            .decay_steps = dtx_opt_int(opt, "lr.decay_steps")};
-    if (l->lr.decay_steps == 0)
-        l->lr.decay_steps = dtx_max64(1, l->steps / 10);
-    l->documents = dtx_opt_bool(opt, "data.doc_reset");
-    l->eval_every = dtx_opt_int(opt, "eval.every");
-    l->eval_samples = dtx_opt_int(opt, "eval.samples");
-    l->snapshot_every = dtx_opt_int(opt, "health.snapshot_every");
-    l->replicas_every = dtx_opt_int(opt, "check.replicas_every");
-    l->log_every = dtx_opt_int(opt, "log.every");
-    l->replicas_stop = strcmp(dtx_opt_text(opt, "check.replicas_action"), "stop") == 0;
-}
-
-/* Rank 0 finds out where each source stands; the others take its word. Collective over the world. */
-static enum dtx_status open_stream(struct loop *l)
-{
-    struct dtx_session *s = l->s;
-    struct dtx_stream_config config = dtx_session_stream(s, false);
-    struct dtx_walk *walk = NULL;
-    char *ledger = NULL;
-    enum dtx_status status = DTX_OK;
-    if (root(l)) {
-        status = dtx_stream_open(l->ctx, &config, &l->stream);
-        if (status == DTX_OK)
-            status = dtx_walk_open(l->ctx, l->stream, &walk);
-        if (status == DTX_OK)
-            status = dtx_stream_ledger(l->ctx, l->stream, walk, dtx_stream_first(l->stream), NULL, 0, &ledger);
-        dtx_walk_close(walk);
-    }
-    DTX_TRY(l->ctx, dtx_comm_agree(s->world, status));
-    DTX_TRY(l->ctx, dtx_comm_broadcast_text(s->world, &ledger, 0));
-    config.ledger = ledger;
-    if (!root(l))
-        status = dtx_stream_open(l->ctx, &config, &l->stream);
-    dtx_mem_free(ledger);
-    return dtx_comm_agree(s->world, status);
-}
-
-static enum dtx_status open_data(struct loop *l)
-{
-    struct dtx_session *s = l->s;
-    const struct dtx_mesh *mesh = dtx_engine_mesh(s->engine);
-    int64_t depth = dtx_opt_int(s->opt, "data.prefetch");
-    void *p;
-    struct dtx_loader_config loader = {.first_sample = -1,
-                                       .global_batch = s->config.batch.global_batch,
-                                       .dp_rank = mesh->rank[DTX_AXIS_DP],
-                                       .dp_size = mesh->size[DTX_AXIS_DP],
-                                       .depth = (int)dtx_max64(depth, 1),
-                                       .thread = depth > 0,
-                                       .advise = dtx_opt_bool(s->opt, "data.advise")};
-    DTX_TRY(l->ctx, dtx_mem_alloc(l->ctx, s->config.model.layers, sizeof *l->lambda, &p));
-    l->lambda = p;
-    DTX_TRY(l->ctx, dtx_mem_alloc(l->ctx, s->world->size, sizeof *l->wishes, &p));
-    l->wishes = p;
-    DTX_TRY(l->ctx, dtx_loader_open(l->ctx, l->stream, &loader, &l->loader));
-    if (l->eval_samples > 0 && dtx_opt_real(s->opt, "data.heldout") > 0)
-        DTX_TRY(l->ctx, dtx_heldout_open(s, &l->heldout));
-    return DTX_OK;
-}
-
-/* All is as it was when this was called last, but for the data: a rollback goes on behind them. Not collective. */
-static enum dtx_status take_snapshot(struct loop *l)
-{
-    if (!l->snapshot.copy)
-        return DTX_OK;
-    double begin = dtx_trace_begin(l->ctx);
-    DTX_TRY(l->ctx, dtx_snapshot_take(&l->snapshot));
-    dtx_trace_end(l->ctx, begin, DTX_SPAN_WAIT, "compute", "snapshot", l->step, 0);
-    dtx_health_keep(&l->health, &l->point.health);
-    l->point.step = l->step;
-    l->point.tokens_seen = l->tokens_seen;
-    l->point.samples = dtx_loader_position(l->loader);
-    l->point.best_heldout = l->best_heldout;
-    return DTX_OK;
-}
-
-static enum dtx_status open_health(struct loop *l)
-{
-    struct dtx_session *s = l->s;
-    DTX_TRY(l->ctx, dtx_health_open(l->ctx, s->opt, &l->health));
-    if (s->resumed)
-        DTX_TRY(l->ctx, dtx_health_read(l->ctx, s->meta.health, &l->health));
-    if (!s->config.snapshot)
-        return DTX_OK;
-    DTX_TRY(l->ctx, dtx_health_open(l->ctx, s->opt, &l->point.health));
-    DTX_TRY(l->ctx, dtx_snapshot_open(l->ctx, s->engine, &l->snapshot));
-    return take_snapshot(l);
-}
-
-/* Rank 0: the run's folder, metrics, progress. */
-static enum dtx_status open_run_folder(struct loop *l)
-{
-    struct dtx_session *s = l->s;
-    const char *mode = dtx_opt_text(s->opt, "log.progress");
-    DTX_TRY(l->ctx, dtx_run_folder_open(l->ctx, s->run_dir, s->checkpoint_dir, dtx_session_resumed_from(s), s->text,
-                                        s->begins_again ? s->page.attempt - 1 : -1, &l->folder));
-    DTX_TRY(l->ctx, dtx_metrics_open(l->ctx, s->run_dir, l->step, &l->metrics));
-    return dtx_progress_open(l->ctx, stderr,
-                             strcmp(mode, "live") == 0    ? DTX_PROGRESS_LIVE
-                             : strcmp(mode, "plain") == 0 ? DTX_PROGRESS_PLAIN
-                                                          : DTX_PROGRESS_AUTO,
-                             l->log_every, &l->progress);
-}
-
-/* The watch ends the run, on whichever rank and thread. */
-static void note_hang(void *self, const char *cause)
-{
-    const struct dtx_session *s = self;
-    dtx_run_status_fail(s->ctx, s->run_dir, cause);
-}
-
-static enum dtx_status open_loop(struct loop *l)
-{
-    struct dtx_session *s = l->s;
-    read_options(l);
-    dtx_deadline_open(&l->deadline, dtx_clock_wall(), dtx_opt_int(s->opt, "train.end_time"));
-    dtx_deadline_saved(&l->deadline, s->save_seconds);
-    l->best_heldout = NAN;
-    if (s->resumed || (DTX_MUTANT(init_keeps_step) && s->initialized)) {
-        l->step = s->meta.step;
-        l->tokens_seen = DTX_MUTANT(tokens_forgotten_on_resume) ? 0 : s->meta.tokens;
-        l->best_heldout = s->meta.best_heldout;
-    }
-    DTX_TRY(l->ctx, open_stream(l));
-    DTX_TRY(l->ctx, dtx_comm_agree(s->world, open_data(l)));
-    DTX_TRY(l->ctx, dtx_comm_agree(s->world, open_health(l)));
-    DTX_TRY(l->ctx, dtx_slow_open(dtx_engine_mesh(s->engine), dtx_opt_real(s->opt, "health.slow"),
-                                  (int)dtx_opt_int(s->opt, "health.slow_intervals"), dtx_opt_int(s->opt, "log.every"),
-                                  &l->slow));
-    dtx_start_mark(&s->start, "data");
-    DTX_TRY(l->ctx, dtx_comm_agree(s->world, root(l) ? open_run_folder(l) : DTX_OK));
-    DTX_TRY(l->ctx, dtx_watch_share(s->world, s->run_dir, note_hang, s));
-    dtx_start_mark(&s->start, "run folder");
-    DTX_TRY(l->ctx, dtx_describe_ranks(s, &l->peak, &l->memory_bytes));
-    dtx_start_mark(&s->start, "peak");
-    DTX_TRY(l->ctx, dtx_tracing_open(s, &l->tracing));
-    DTX_TRY(l->ctx, dtx_saver_open(s, l->progress, &l->saver));
-    if (root(l))
-        dtx_describe_run(s, l->stream, l->peak);
-    return DTX_OK;
-}
-
-/* failed: the other ranks may be anywhere. */
-static enum dtx_status close_loop(struct loop *l, bool failed)
-{
-    bool idle = true;
-    if (failed)
-        idle = dtx_saver_halt(l->saver);
-    else
-        dtx_saver_close(l->saver);
-    enum dtx_status status = dtx_metrics_close(l->ctx, l->metrics);
-    if (idle) /* its thread records nothing more */
-        dtx_tracing_close(&l->tracing);
-    dtx_progress_close(l->progress);
-    dtx_heldout_close(l->heldout);
-    dtx_loader_close(l->loader);
-    dtx_stream_close(l->stream);
-    dtx_mem_free(l->lambda);
-    dtx_mem_free(l->wishes);
-    dtx_health_close(&l->health);
-    dtx_health_close(&l->point.health);
-    dtx_snapshot_close(&l->snapshot);
-    dtx_slow_close(&l->slow);
-    dtx_run_folder_close(&l->folder);
-    return status;
-}
-
 /* The next batch. */
-static enum dtx_status next_batch(struct loop *l, struct dtx_batch *batch)
+static enum dtx_status next_batch(struct dtx_loop *l, struct dtx_batch *batch)
 {
     double begin = dtx_trace_begin(l->ctx);
     DTX_TRY(l->ctx, dtx_loader_next(l->ctx, l->loader, batch));
@@ -274,10 +23,10 @@ static enum dtx_status next_batch(struct loop *l, struct dtx_batch *batch)
 }
 
 /* What this rank asks for after a step of `seconds`. */
-static struct wish make_wish(struct loop *l, double seconds)
+static struct dtx_loop_wish make_wish(struct dtx_loop *l, double seconds)
 {
-    struct wish wish = {.stop_signal = dtx_stop_requested(), .save_ended = dtx_saver_done(l->saver)};
-    if (wish.stop_signal != 0 || !root(l))
+    struct dtx_loop_wish wish = {.stop_signal = dtx_stop_requested(), .save_ended = dtx_saver_done(l->saver)};
+    if (wish.stop_signal != 0 || !dtx_loop_root(l))
         return wish;
     dtx_deadline_saved(&l->deadline, dtx_saver_seconds(l->saver));
     l->deadline.saves = dtx_saver_pending(l->saver, l->step);
@@ -289,9 +38,9 @@ static struct wish make_wish(struct loop *l, double seconds)
 }
 
 /* Every rank learns whether any was asked to stop, and by which signal; and whether a checkpoint is written now. */
-static enum dtx_status agree(struct loop *l, double seconds)
+static enum dtx_status agree(struct dtx_loop *l, double seconds)
 {
-    struct wish mine = make_wish(l, seconds);
+    struct dtx_loop_wish mine = make_wish(l, seconds);
     int asked = DTX_MUTANT(stop_of_rank_0_only) ? 1 : l->s->world->size;
     DTX_TRY(l->ctx, dtx_comm_gather_bytes(l->s->world, &mine, sizeof mine, l->wishes));
     for (int r = 0; r < asked && l->stop_signal == 0; r++)
@@ -306,14 +55,14 @@ static enum dtx_status agree(struct loop *l, double seconds)
 }
 
 /* Step of the last checkpoint, for a report of what ends the run; what is being written may be one. */
-static long long last_saved(struct loop *l)
+static long long last_saved(struct dtx_loop *l)
 {
     dtx_saver_finish(l->saver);
     return (long long)dtx_max64(dtx_saver_saved(l->saver), 0);
 }
 
 /* Compares what several ranks hold alike. A difference ends the run on all ranks with one report, or is a warning. */
-static enum dtx_status check_replicas(struct loop *l)
+static enum dtx_status check_replicas(struct dtx_loop *l)
 {
     struct dtx_replica_report report;
     enum dtx_status status = DTX_OK;
@@ -323,23 +72,23 @@ static enum dtx_status check_replicas(struct loop *l)
     if (report.tensors == 0)
         return DTX_OK;
     long long saved = last_saved(l);
-    if (root(l) && l->progress)
+    if (dtx_loop_root(l) && l->progress)
         dtx_progress_clear(l->progress);
-    if (root(l) && l->replicas_stop)
+    if (dtx_loop_root(l) && l->replicas_stop)
         status =
             dtx_fail(l->ctx, DTX_E_NUMERIC,
                      "step %lld: copies of %lld tensor%s differ between ranks: %s. Nothing is saved of it; the "
                      "last checkpoint is of step %lld. Look at memory errors and the network of the ranks named; "
                      "check.replicas_action warn goes on regardless",
                      (long long)l->step, (long long)report.tensors, report.tensors == 1 ? "" : "s", report.text, saved);
-    else if (root(l))
+    else if (dtx_loop_root(l))
         dtx_log(l->ctx, DTX_LOG_WARN, "step %lld: copies of %lld tensor%s differ between ranks: %s", (long long)l->step,
                 (long long)report.tensors, report.tensors == 1 ? "" : "s", report.text);
     return dtx_comm_agree(l->s->world, status);
 }
 
 /* A failed save warns and training goes on; earlier checkpoints are untouched. Damaged weights are never saved. */
-static enum dtx_status save(struct loop *l, double heldout)
+static enum dtx_status save(struct dtx_loop *l, double heldout)
 {
     struct dtx_session *s = l->s;
     bool finite;
@@ -359,14 +108,19 @@ static enum dtx_status save(struct loop *l, double heldout)
                                  .best_heldout = l->best_heldout,
                                  .heldout = heldout,
                                  .config = s->text};
-    enum dtx_status status = root(l) ? dtx_loader_ledger(l->ctx, l->loader, &meta.ledger) : DTX_OK;
-    if (root(l) && status == DTX_OK)
+    enum dtx_status status = dtx_loop_root(l) ? dtx_loader_ledger(l->ctx, l->loader, &meta.ledger) : DTX_OK;
+    if (dtx_loop_root(l) && status == DTX_OK)
         status = dtx_health_write(l->ctx, &l->health, &meta.health);
-    DTX_TRY(l->ctx, dtx_comm_agree(s->world, status));
+    status = dtx_comm_agree(s->world, status);
+    if (status != DTX_OK) {
+        dtx_mem_free(meta.ledger);
+        dtx_mem_free(meta.health);
+        return status;
+    }
     snprintf(meta.isa, sizeof meta.isa, "%s", dtx_isa_name(s->backend->isa));
     if (l->progress)
         dtx_progress_clear(l->progress);
-    if (root(l) && dtx_metrics_sync(l->ctx, l->metrics) != DTX_OK) {
+    if (dtx_loop_root(l) && dtx_metrics_sync(l->ctx, l->metrics) != DTX_OK) {
         dtx_log(l->ctx, DTX_LOG_WARN, "%s", l->ctx->error.text);
         dtx_error_clear(l->ctx);
     }
@@ -379,7 +133,7 @@ static enum dtx_status save(struct loop *l, double heldout)
 }
 
 /* Rank 0, at log intervals: the run's page says where it is. */
-static void refresh_page(struct loop *l)
+static void refresh_page(struct dtx_loop *l)
 {
     struct dtx_run_page *page = &l->s->page;
     page->step = l->step;
@@ -388,12 +142,12 @@ static void refresh_page(struct loop *l)
         dtx_run_status_refresh(l->ctx, l->s->run_dir, page);
 }
 
-static enum dtx_status report(struct loop *l, const struct dtx_step_result *result, double heldout, double seconds,
+static enum dtx_status report(struct dtx_loop *l, const struct dtx_step_result *result, double heldout, double seconds,
                               double wait)
 {
     int n_lambda = 0;
     DTX_TRY(l->ctx, dtx_engine_lambda(l->s->engine, l->lambda, &n_lambda));
-    if (!root(l))
+    if (!dtx_loop_root(l))
         return DTX_OK;
     struct dtx_step_record record = {.step = l->step,
                                      .steps = l->steps,
@@ -427,7 +181,7 @@ static enum dtx_status report(struct loop *l, const struct dtx_step_result *resu
     return DTX_OK;
 }
 
-static enum dtx_status evaluate(struct loop *l, double *heldout)
+static enum dtx_status evaluate(struct dtx_loop *l, double *heldout)
 {
     int64_t targets;
     *heldout = NAN;
@@ -442,18 +196,18 @@ static enum dtx_status evaluate(struct loop *l, double *heldout)
 }
 
 /* After the first step of this call. */
-static void tell_start(struct loop *l)
+static void tell_start(struct dtx_loop *l)
 {
     if (l->told_start)
         return;
     l->told_start = true;
     dtx_start_mark(&l->s->start, "first step");
-    if (root(l))
+    if (dtx_loop_root(l))
         dtx_start_log(&l->s->start, l->ctx);
 }
 
 /* A save that is being written when the traced steps are done belongs to them. */
-static enum dtx_status trace_step(struct loop *l, bool last)
+static enum dtx_status trace_step(struct dtx_loop *l, bool last)
 {
     if (dtx_tracing_ends(&l->tracing, last))
         dtx_saver_finish(l->saver);
@@ -461,7 +215,7 @@ static enum dtx_status trace_step(struct loop *l, bool last)
 }
 
 /* Gradients, the verdict on them, and the update if they are fit for it. Every rank comes to the same verdict. */
-static enum dtx_status take_step(struct loop *l, const struct dtx_batch *data, struct dtx_step_result *result)
+static enum dtx_status take_step(struct dtx_loop *l, const struct dtx_batch *data, struct dtx_step_result *result)
 {
     struct dtx_engine *engine = l->s->engine;
     struct dtx_engine_batch batch = {data->tokens, DTX_MUTANT(targets_shifted) ? data->tokens : data->targets,
@@ -479,10 +233,10 @@ static enum dtx_status take_step(struct loop *l, const struct dtx_batch *data, s
 }
 
 /* A line on rank 0 about the step; of spikes that are taken all the same one in QUIET_STEPS steps. */
-static void tell_verdict(struct loop *l)
+static void tell_verdict(struct dtx_loop *l)
 {
     char more[64] = "";
-    if (!root(l) || l->verdict.action != DTX_HEALTH_WARN)
+    if (!dtx_loop_root(l) || l->verdict.action != DTX_HEALTH_WARN)
         return;
     if (l->warned_step > 0 && l->step < l->warned_step + QUIET_STEPS) {
         l->warnings++;
@@ -498,7 +252,7 @@ static void tell_verdict(struct loop *l)
 }
 
 /* Metrics go on behind the snapshot's step. */
-static enum dtx_status cut_metrics(struct loop *l)
+static enum dtx_status cut_metrics(struct dtx_loop *l)
 {
     struct dtx_metrics *metrics = l->metrics;
     l->metrics = NULL;
@@ -510,10 +264,10 @@ static enum dtx_status cut_metrics(struct loop *l)
 }
 
 /* Back to the snapshot; the samples of the steps since then are passed over. Collective over the world. */
-static enum dtx_status roll_back(struct loop *l)
+static enum dtx_status roll_back(struct dtx_loop *l)
 {
     int64_t bad = l->step, first = l->point.samples, end = dtx_loader_position(l->loader);
-    if (root(l)) {
+    if (dtx_loop_root(l)) {
         dtx_progress_clear(l->progress);
         dtx_log(l->ctx, DTX_LOG_WARN, "step %lld: %s. Back to step %lld; samples %lld to %lld are passed over",
                 (long long)bad, l->verdict.why, (long long)l->point.step, (long long)first, (long long)end - 1);
@@ -527,22 +281,22 @@ static enum dtx_status roll_back(struct loop *l)
     enum dtx_status status = dtx_loader_skip(
         l->ctx, l->loader, DTX_MUTANT(rollback_skips_last_step) ? end - l->s->config.batch.global_batch : first, end,
         first);
-    if (status == DTX_OK && root(l) && !DTX_MUTANT(rollback_keeps_metrics))
+    if (status == DTX_OK && dtx_loop_root(l) && !DTX_MUTANT(rollback_keeps_metrics))
         status = cut_metrics(l);
     return dtx_comm_agree(l->s->world, status);
 }
 
-static enum dtx_status ask_slow(struct loop *l)
+static enum dtx_status ask_slow(struct dtx_loop *l)
 {
     DTX_TRY(l->ctx, dtx_slow_ask(&l->slow, &l->slowest));
-    if (root(l) && l->slowest.named >= 0) {
+    if (dtx_loop_root(l) && l->slowest.named >= 0) {
         dtx_progress_clear(l->progress);
         dtx_log(l->ctx, DTX_LOG_WARN, "%s", l->slowest.text);
     }
     return DTX_OK;
 }
 
-static enum dtx_status stop_unfit(struct loop *l)
+static enum dtx_status stop_unfit(struct dtx_loop *l)
 {
     return dtx_fail(l->ctx, DTX_E_NUMERIC,
                     "step %lld: %s. Nothing is saved of it; the last checkpoint is of step %lld. Lower lr.peak, or "
@@ -551,7 +305,7 @@ static enum dtx_status stop_unfit(struct loop *l)
 }
 
 /* A snapshot of this step, in which all must be finite: else back to the one before. */
-static enum dtx_status renew_snapshot(struct loop *l)
+static enum dtx_status renew_snapshot(struct dtx_loop *l)
 {
     bool finite;
     if (!l->snapshot.copy)
@@ -560,11 +314,11 @@ static enum dtx_status renew_snapshot(struct loop *l)
     dtx_health_judge_weights(&l->health, finite || DTX_MUTANT(snapshot_of_anything), &l->verdict);
     if (l->verdict.action == DTX_HEALTH_STOP)
         return stop_unfit(l);
-    return l->verdict.action == DTX_HEALTH_ROLLBACK ? roll_back(l) : take_snapshot(l);
+    return l->verdict.action == DTX_HEALTH_ROLLBACK ? roll_back(l) : dtx_loop_take_snapshot(l);
 }
 
 /* What comes after a step: evaluation, metrics, agreement, checks, a snapshot, a checkpoint. */
-static enum dtx_status end_step(struct loop *l, const struct dtx_step_result *result, double start, double wait)
+static enum dtx_status end_step(struct dtx_loop *l, const struct dtx_step_result *result, double start, double wait)
 {
     double heldout, seconds = dtx_clock_now() - start;
     DTX_TRY(l->ctx, ask_slow(l));
@@ -587,7 +341,7 @@ static enum dtx_status end_step(struct loop *l, const struct dtx_step_result *re
 }
 
 /* Rank 0: the run's page at the beginning of an attempt or stage. */
-static void begin_page(struct loop *l)
+static void begin_page(struct dtx_loop *l)
 {
     struct dtx_session *s = l->s;
     struct dtx_run_page *page = &s->page;
@@ -603,7 +357,7 @@ static void begin_page(struct loop *l)
     dtx_run_status_write(l->ctx, s->run_dir, page, "running", DTX_OK, "");
 }
 
-static enum dtx_status one_step(struct loop *l)
+static enum dtx_status one_step(struct dtx_loop *l)
 {
     struct dtx_batch data;
     struct dtx_step_result result;
@@ -629,14 +383,14 @@ static enum dtx_status one_step(struct loop *l)
     return end_step(l, &result, start, data.wait_seconds);
 }
 
-static enum dtx_status run(struct loop *l)
+static enum dtx_status run(struct dtx_loop *l)
 {
-    if (root(l) && l->s->page.attempt == 0)
+    if (dtx_loop_root(l) && l->s->page.attempt == 0)
         dtx_run_page_begin(l->s->run_dir, dtx_opt_int(l->s->opt, "run.attempt"), &l->s->page);
-    DTX_TRY(l->ctx, open_loop(l));
-    if (root(l))
+    DTX_TRY(l->ctx, dtx_loop_open(l));
+    if (dtx_loop_root(l))
         begin_page(l);
-    if (l->step >= l->end && root(l))
+    if (l->step >= l->end && dtx_loop_root(l))
         dtx_log(l->ctx, DTX_LOG_INFO, "nothing to do: step %lld is reached (train.steps %lld, train.until %lld)",
                 (long long)l->end, (long long)l->steps, (long long)dtx_opt_int(l->s->opt, "train.until"));
     if ((l->s->resumed || l->s->initialized) && l->replicas_every > 0 && !DTX_MUTANT(replicas_not_checked_after_load))
@@ -649,18 +403,18 @@ static enum dtx_status run(struct loop *l)
 
 enum dtx_status dtx_loop_run(struct dtx_session *session, bool *next_stage)
 {
-    struct loop l = {.s = session, .ctx = session->ctx};
+    struct dtx_loop l = {.s = session, .ctx = session->ctx};
     enum dtx_status status = run(&l);
     char stopped[160] = "";
     *next_stage = status == DTX_OK && l.stage_ended;
-    if (root(&l) && status == DTX_E_REQUEUE) {
+    if (dtx_loop_root(&l) && status == DTX_E_REQUEUE) {
         snprintf(stopped, sizeof stopped, "stopped by %s at step %lld of %lld; everything is saved",
                  dtx_stop_name(l.stop_signal), (long long)l.step, (long long)l.steps);
         dtx_progress_clear(l.progress);
         dtx_log(l.ctx, DTX_LOG_INFO, "%s: continue with --resume latest", stopped);
     }
     /* A folder that this run did not open may be another one's. */
-    if (root(&l) && !*next_stage &&
+    if (dtx_loop_root(&l) && !*next_stage &&
         (l.folder.locks[0] > 0 || (session->resumed && dtx_run_folder_idle(session->run_dir, session->checkpoint_dir,
                                                                            dtx_session_resumed_from(session))))) {
         const char *state = status == DTX_E_REQUEUE ? "requeue"
@@ -675,6 +429,6 @@ enum dtx_status dtx_loop_run(struct dtx_session *session, bool *next_stage)
     if (l.saver)
         dtx_deadline_saved(&l.deadline, dtx_saver_seconds(l.saver));
     session->save_seconds = l.deadline.save_seconds;
-    enum dtx_status closed = close_loop(&l, status != DTX_OK && status != DTX_E_REQUEUE);
+    enum dtx_status closed = dtx_loop_close(&l, status != DTX_OK && status != DTX_E_REQUEUE);
     return status != DTX_OK ? status : closed;
 }

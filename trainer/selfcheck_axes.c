@@ -26,6 +26,7 @@ struct search {
         bool wrong, here, known; /* known: to blame, by earlier trials */
         int group;               /* of ranks that ran together */
     } * all;                     /* [ranks], of the last trial */
+    int *ranks;                  /* [ranks], scratch */
     size_t used;                 /* of verdict->text */
 };
 
@@ -67,14 +68,14 @@ static enum dtx_status share_worst(struct search *s)
     return DTX_OK;
 }
 
-/* The ranks that trial `pick` says something of: "0-3,7" */
+/* The ranks that were in wrong trials, or only those of them whose own part is wrong: "0-3,7" */
 static void list_ranks(const struct search *s, bool here, char *text, size_t bytes)
 {
-    int ranks[64], n = 0;
-    for (int r = 0; r < s->world->size && n < 64; r++)
+    int n = 0;
+    for (int r = 0; r < s->world->size; r++)
         if (s->all[r].wrong && (s->all[r].here || !here))
-            ranks[n++] = r;
-    dtx_watch_ranges(ranks, n, text, bytes);
+            s->ranks[n++] = r;
+    dtx_watch_ranges(s->ranks, n, text, bytes);
 }
 
 static int first_wrong(const struct search *s)
@@ -314,13 +315,19 @@ enum dtx_status dtx_selfcheck_world(struct dtx_comm *world, struct dtx_backend *
                        .run = run,
                        .verdict = verdict,
                        .suspect = suspect};
-    void *memory;
+    void *all = NULL, *ranks = NULL;
     memset(verdict, 0, sizeof *verdict);
     memset(suspect, 0, (size_t)world->size * sizeof *suspect);
-    DTX_TRY(world->ctx, dtx_mem_alloc(world->ctx, world->size, sizeof *s.all, &memory));
-    s.all = memory;
-    enum dtx_status status = search(&s);
+    enum dtx_status status = dtx_mem_alloc(world->ctx, world->size, sizeof *s.all, &all);
+    if (status == DTX_OK)
+        status = dtx_mem_alloc(world->ctx, world->size, sizeof *s.ranks, &ranks);
+    s.all = all;
+    s.ranks = ranks;
+    status = dtx_comm_agree(world, status);
+    if (status == DTX_OK)
+        status = search(&s);
     dtx_mem_free(s.whole);
-    dtx_mem_free(s.all);
+    dtx_mem_free(ranks);
+    dtx_mem_free(all);
     return status;
 }

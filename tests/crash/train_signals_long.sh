@@ -66,7 +66,6 @@ for phase in start training data evaluation sync async last; do
             [[ "$only " == *" $phase "* || "$only " == *" $phase-$target "* || "$only " == *" $folder "* ]] || continue
             phase "$phase"
             hit "$target" "$signal"
-            [ "$phase" != last ] || words=USR1
             if [ "$phase" = start ]; then # the signal is there before the configuration
                 sleep 0.3
                 kill -0 "$process" 2>/dev/null && echo 'train.steps: 1000000' >"$folder.yaml"

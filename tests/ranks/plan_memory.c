@@ -1,10 +1,9 @@
 /* test: label=ranks ranks=8 timeout=120 */
 /*
  * What dtx_estimate_rank says of every rank of a mesh is what happens there: bytes by what the backend counts after two
- * steps (highest and last), those of the copies that a checkpoint is written from
- * and a rollback goes back to, and bytes sent over each axis by what
- * the communicators count in a step. Meshes with tensor, data and pipeline axes, schedules and chunks, recomputation,
- * ZeRO, sequence parallelism on and off, fp32 and bf16, tied and not.
+ * steps (highest and last), those of the copies that a checkpoint is written from and a rollback goes back to, and
+ * bytes sent over each axis by what the communicators count in a step. Meshes with tensor, data and pipeline axes,
+ * schedules and chunks, recomputation, ZeRO, sequence parallelism on and off, fp32 and bf16, tied and not.
  */
 #include <stdlib.h>
 #include <string.h>

@@ -102,6 +102,7 @@ ends() {
     start 2 train "${small[@]}" --run.dir "$name" "$@" >log 2>&1 </dev/null
     [ $? = "$code" ] || complain "$name: not exit code $code: $(cat log)"
     says "$words"
+    [ "$(grep -c '^dtx: error' log)" = 1 ] || complain "$name: not one report: $(cat log)"
     grep -q "^code: $code$" "$name/status" || complain "$name: $(cat "$name/status")"
 }
 ends 1 "step $spike: a loss spike: .*Nothing is saved of it; the last checkpoint is of step 32" ended --health.spike stop \

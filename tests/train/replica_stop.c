@@ -4,19 +4,15 @@
  * DTX_E_NUMERIC on both ranks and one report at the configured step, before a checkpoint of it is written, and right
  * after a checkpoint was loaded; `warn` goes on to the end; 0 looks at nothing. Without a difference nothing happens.
  */
-#include <ftw.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "data/tokenwriter.h"
-#include "kernels/base/mem.h"
+#include "tests/harness/loop_run.h"
 #include "tests/harness/rank_check.h"
-#include "trainer/loop.h"
 #include "trainer/state.h"
 
-enum { TOKENS = 4000, STEPS = 5, LINE = 256 };
+enum { LINE = 256 };
 
 struct scenario {
     const char *run, *resume; /* folders; the run whose last checkpoint is loaded, or NULL */
@@ -28,62 +24,17 @@ struct scenario {
     int warnings;     /* of rank 0 */
 };
 
-static int remove_one(const char *path, const struct stat *st, int flag, struct FTW *ftw)
-{
-    (void)st, (void)flag, (void)ftw;
-    return remove(path);
-}
-
-static void write_tokens(struct dtx_comm *world, const char *prefix)
-{
-    int32_t ids[TOKENS];
-    struct dtx_tokenwriter *writer;
-    for (int i = 0; i < TOKENS; i++)
-        ids[i] = i * 5 % 67;
-    CHECK_OK(world, dtx_tokenwriter_create(world->ctx, prefix, 67, 0, &writer));
-    CHECK_OK(world, dtx_tokenwriter_add(world->ctx, writer, ids, TOKENS));
-    CHECK_OK(world, dtx_tokenwriter_end(world->ctx, writer));
-    CHECK_OK(world, dtx_tokenwriter_publish(world->ctx, writer));
-}
-
-/* What dtx_session_open makes, with a world that several runs share. */
 static void open_session(struct dtx_comm *world, const char *folder, const struct scenario *c, struct dtx_session *s)
 {
-    static const struct dtx_opt_row *const tables[] = {dtx_train_options};
-    char data[LINE];
-    const char *const fixed[][2] = {{"model.layers", "2"},
-                                    {"model.width", "32"},
-                                    {"model.heads", "4"},
-                                    {"model.ffn", "48"},
-                                    {"model.vocab", "67"},
-                                    {"train.length", "16"},
-                                    {"train.batch", "4"},
-                                    {"data.heldout", "0"},
-                                    {"train.steps", "5"},
-                                    {"parallel.tp", "2"},
-                                    {"log.peak_seconds", "0"},
-                                    {"cpu.threads", "1"},
-                                    {"eval.samples", "0"},
-                                    {"log.progress", "plain"},
-                                    {"data.train", data},
-                                    {"checkpoint.keep", "0"},
-                                    {"check.replicas_every", c->every},
-                                    {"check.replicas_action", c->action},
-                                    {"checkpoint.every", c->save_every}};
-    memset(s, 0, sizeof *s);
-    snprintf(data, sizeof data, "%s/data", folder);
-    s->ctx = world->ctx;
-    s->world = world;
-    CHECK_OK(world, dtx_opt_create(s->ctx, tables, 1, &s->opt));
-    for (size_t i = 0; i < sizeof fixed / sizeof *fixed; i++)
-        dtx_opt_set(s->opt, fixed[i][0], fixed[i][1], DTX_OPT_FLAG, "test");
-    dtx_engine_config_read(s->opt, world->size, &s->config);
-    CHECK_OK(world, dtx_opt_check(s->ctx, s->opt));
-    CHECK_OK(world, dtx_opt_dump_stored(s->ctx, s->opt, &s->text));
-    snprintf(s->run_dir, sizeof s->run_dir, "%s/%s", folder, c->run);
-    snprintf(s->checkpoint_dir, sizeof s->checkpoint_dir, "%s/%s/checkpoints", folder, c->run);
-    CHECK_OK(world, dtx_backend_open(s->ctx, "cpu", 1, dtx_isa_detect(), &s->backend));
-    CHECK_OK(world, dtx_engine_create(s->ctx, &s->config, world, s->backend, &s->engine));
+    const char *const options[][2] = {{"train.batch", "4"},
+                                      {"train.steps", "5"},
+                                      {"parallel.tp", "2"},
+                                      {"checkpoint.keep", "0"},
+                                      {"check.replicas_every", c->every},
+                                      {"check.replicas_action", c->action},
+                                      {"checkpoint.every", c->save_every}};
+    loop_configure(world, folder, c->run, options, sizeof options / sizeof *options, s);
+    loop_open(s);
     if (c->resume) {
         char from[LINE];
         snprintf(from, sizeof from, "%s/%s/checkpoints", folder, c->resume);
@@ -92,15 +43,6 @@ static void open_session(struct dtx_comm *world, const char *folder, const struc
         CHECK_OK(world, dtx_state_load(s->engine, s->source, NULL, false));
         s->resumed = true;
     }
-}
-
-static void close_session(struct dtx_session *s)
-{
-    dtx_engine_free(s->engine);
-    dtx_backend_close(s->backend);
-    dtx_opt_free(s->opt);
-    dtx_mem_free(s->text);
-    dtx_ckpt_meta_free(&s->meta);
 }
 
 /* On rank 1 alone, by more than steps of these runs round away. */
@@ -124,36 +66,15 @@ static void check_status(struct dtx_session *s, const char *state)
     fclose(file);
 }
 
-/* The loop with its standard error in a file; how many lines of it speak of copies. */
-static enum dtx_status run_loop(struct dtx_session *s, int *warnings)
-{
-    char line[4096], path[2 * DTX_PATH];
-    snprintf(path, sizeof path, "%s-%d.log", s->run_dir, s->world->rank);
-    FILE *log = fopen(path, "w+");
-    CHECK(s->world, log != NULL);
-    int before = dup(STDERR_FILENO);
-    dup2(fileno(log), STDERR_FILENO);
-    bool next_stage;
-    enum dtx_status status = dtx_loop_run(s, &next_stage);
-    dup2(before, STDERR_FILENO);
-    close(before);
-    rewind(log);
-    *warnings = 0;
-    while (fgets(line, sizeof line, log))
-        *warnings += strstr(line, "copies of") != NULL;
-    fclose(log);
-    return status;
-}
-
 static void play(struct dtx_comm *world, const char *folder, const struct scenario *c)
 {
     struct dtx_session s;
-    char saved[2 * DTX_PATH];
+    char saved[2 * DTX_PATH], log[1 << 16];
     open_session(world, folder, c, &s);
     if (c->differ)
         damage(&s);
-    int warnings;
-    enum dtx_status status = run_loop(&s, &warnings);
+    enum dtx_status status = loop_run(&s, log, sizeof log);
+    int warnings = loop_count(log, "copies of");
     const char *text = world->ctx->error.text;
     CHECK_THAT(world, status == c->expected, "%s: %s: %s", c->run, dtx_status_name(status), text);
     if (c->text) {
@@ -169,7 +90,7 @@ static void play(struct dtx_comm *world, const char *folder, const struct scenar
         CHECK_THAT(world, (access(saved, F_OK) == 0) == c->saved, "%s: %s", c->run, saved);
     }
     dtx_error_clear(world->ctx);
-    close_session(&s);
+    loop_close(&s);
 }
 
 static int test(struct dtx_comm *world)
@@ -183,22 +104,13 @@ static int test(struct dtx_comm *world)
         {"off", NULL, "0", "3", "stop", true, DTX_OK, NULL, true, 0},
         {"loaded", "clean", "100", "0", "stop", true, DTX_E_NUMERIC, "step 3: copies of 1 tensor differ", false, 0},
         {"continued", "clean", "100", "0", "stop", false, DTX_OK, NULL, true, 0}};
-    char folder[LINE] = "";
-    const char *base = getenv("TMPDIR");
+    char folder[LINE];
     world->ctx->log_level = DTX_LOG_WARN;
     CHECK(world, world->size == 2);
-    if (world->rank == 0) {
-        char prefix[LINE + 8];
-        snprintf(folder, sizeof folder, "%s/dtx-replicas-XXXXXX", base ? base : "/tmp");
-        CHECK(world, mkdtemp(folder) != NULL);
-        snprintf(prefix, sizeof prefix, "%s/data", folder);
-        write_tokens(world, prefix);
-    }
-    CHECK_OK(world, dtx_comm_broadcast_bytes(world, folder, sizeof folder, 0));
+    loop_folder_make(world, folder, sizeof folder);
     for (size_t i = 0; i < sizeof scenarios / sizeof *scenarios; i++)
         play(world, folder, &scenarios[i]);
-    if (world->rank == 0)
-        CHECK(world, nftw(folder, remove_one, 8, FTW_DEPTH | FTW_PHYS) == 0);
+    loop_folder_remove(world, folder);
     return 0;
 }
 

@@ -1,0 +1,89 @@
+/* test: label=unit ranks=1 timeout=60 */
+/* What a thread sends to the disk while a file is written: what was written, each byte once and in order, though small
+ * boxes go into gaps further back. The system's call is this test's own. */
+#include <fcntl.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "checkpoints/flush.h"
+#include "kernels/base/clock.h"
+
+enum { FILE_NUMBER = 77, BYTES = 100000 };
+
+static struct {
+    pthread_mutex_t mutex;
+    int64_t sent; /* from the beginning on */
+    int calls, wrong;
+} disk = {.mutex = PTHREAD_MUTEX_INITIALIZER};
+
+int sync_file_range(int fd, off_t offset, off_t bytes, unsigned flags)
+{
+    pthread_mutex_lock(&disk.mutex);
+    disk.calls++;
+    disk.wrong += fd != FILE_NUMBER || offset != disk.sent || bytes <= 0 || flags != SYNC_FILE_RANGE_WRITE;
+    disk.sent = offset + bytes;
+    pthread_mutex_unlock(&disk.mutex);
+    return 0;
+}
+
+static int64_t sent(void)
+{
+    pthread_mutex_lock(&disk.mutex);
+    int64_t bytes = disk.sent;
+    pthread_mutex_unlock(&disk.mutex);
+    return bytes;
+}
+
+/* The thread gets there. */
+static void await(int64_t bytes)
+{
+    double end = dtx_clock_now() + 20;
+    while (sent() != bytes && dtx_clock_now() < end)
+        dtx_clock_sleep(1e-3);
+    assert_int_equal(sent(), bytes);
+}
+
+static void each_byte_goes_once(void **state)
+{
+    (void)state;
+    struct dtx_flush flush;
+    dtx_flush_begin(&flush, FILE_NUMBER);
+    assert_true(flush.threaded);
+    for (int64_t at = 2000; at < BYTES; at += 1000) {
+        dtx_flush_reach(&flush, at, 1000);
+        if (at % 3000 == 0)
+            await(at + 1000);
+        dtx_flush_reach(&flush, at / 1000, 20); /* a small box in a gap */
+        if (at % 7000 == 0)
+            dtx_clock_sleep(2e-3);
+    }
+    await(BYTES);
+    dtx_flush_end(&flush);
+    assert_int_equal(disk.wrong, 0);
+    assert_true(disk.calls > 30);
+}
+
+/* Nobody waits for what was not sent. */
+static void it_ends_at_any_time(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 200; i++) {
+        struct dtx_flush flush;
+        dtx_flush_begin(&flush, FILE_NUMBER);
+        if (i % 2)
+            dtx_flush_reach(&flush, 0, 1000);
+        dtx_flush_end(&flush);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(each_byte_goes_once), cmocka_unit_test(it_ends_at_any_time)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
