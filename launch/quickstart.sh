@@ -28,12 +28,14 @@ launch/packages.sh build
 started=$SECONDS # the promise of minutes begins here
 
 say "build"
-cuda=AUTO
-if ! ldconfig -p | grep -q 'libcuda\.so\.1'; then
-    cuda=OFF
-    echo "no NVIDIA driver here: built without CUDA (-DDTX_CUDA=OFF)"
+if [ ! -f build/build.ninja ]; then
+    cuda=AUTO
+    if [[ $(/sbin/ldconfig -p) != *libcuda.so.1* ]]; then # a user's PATH has no /sbin
+        cuda=OFF
+        echo "no NVIDIA driver here: built without CUDA (-DDTX_CUDA=OFF)"
+    fi
+    cmake --preset release -DDTX_TESTS=OFF -DDTX_CUDA=$cuda >/dev/null
 fi
-[ -f build/build.ninja ] || cmake --preset release -DDTX_TESTS=OFF -DDTX_CUDA=$cuda >/dev/null
 cmake --build build --target dtx | tail -n 1
 dtx=$PWD/build/dtx
 mkdir -p "$dir"

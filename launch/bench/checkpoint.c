@@ -21,7 +21,7 @@ static const struct dtx_opt_row rows[] = {
     {"bytes", DTX_OPT_INT, "1073741824", "1..", DTX_OPT_FREE, "bytes of state, about: decides the number of layers"},
     {"dir", DTX_OPT_TEXT, "", NULL, DTX_OPT_FREE, "file system to measure; empty: TMPDIR, else /tmp"},
     {"rounds", DTX_OPT_INT, "3", "1..100", DTX_OPT_FREE, "how often everything is measured, in turns"},
-    {"steps", DTX_OPT_INT, "3", "0..60", DTX_OPT_FREE, "steps of a round without a save, and at most with one"},
+    {"steps", DTX_OPT_INT, "3", "0..60", DTX_OPT_FREE, "steps of a round without a save; 0: none, nor beside one"},
     {NULL, 0, NULL, NULL, 0, NULL}};
 
 static const struct dtx_session_command command = {

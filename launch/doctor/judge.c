@@ -38,19 +38,6 @@ bool dtx_preflight_bad(const struct dtx_preflight *p, int node)
     return false;
 }
 
-static int compare_doubles(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-/* The upper one of two, so that the slow one of two ranks is the one out of line. */
-static double median_of(double *values, int n)
-{
-    qsort(values, (size_t)n, sizeof *values, compare_doubles);
-    return n ? values[n / 2] : 0;
-}
-
 double dtx_preflight_median(const struct dtx_preflight *p, enum dtx_preflight_measure measure)
 {
     double *values = malloc((size_t)p->world->size * sizeof *values), median = 0;
@@ -59,7 +46,7 @@ double dtx_preflight_median(const struct dtx_preflight *p, enum dtx_preflight_me
         if (!isnan(p->ranks[r].value[measure]))
             values[n++] = p->ranks[r].value[measure];
     if (values)
-        median = median_of(values, n);
+        median = dtx_measure_median(values, n);
     free(values);
     return median;
 }
@@ -131,7 +118,7 @@ double dtx_preflight_pair(const struct dtx_preflight *p, int node, int round)
     return sum;
 }
 
-static double best_pair(const struct dtx_preflight *p, int node)
+double dtx_preflight_best_pair(const struct dtx_preflight *p, int node)
 {
     double best = NAN;
     for (int round = 0; round < p->rounds; round++)
@@ -146,13 +133,13 @@ static void judge_links(struct dtx_preflight *p)
     int n = 0;
     char got[32], text[32];
     for (int node = 0; best && node < p->n_nodes; node++)
-        if (!isnan(best_pair(p, node)))
-            best[n++] = best_pair(p, node);
-    usual = best ? median_of(best, n) : 0;
+        if (!isnan(dtx_preflight_best_pair(p, node)))
+            best[n++] = dtx_preflight_best_pair(p, node);
+    usual = best ? dtx_measure_median(best, n) : 0;
     dtx_report_scaled(usual, "B/s", text);
     for (int node = 0; node < p->n_nodes; node++)
-        if (best_pair(p, node) < p->limits.link * usual) {
-            dtx_report_scaled(best_pair(p, node), "B/s", got);
+        if (dtx_preflight_best_pair(p, node) < p->limits.link * usual) {
+            dtx_report_scaled(dtx_preflight_best_pair(p, node), "B/s", got);
             report(p, node, true, "link",
                    "network: %s with the best of its partners, the nodes' median is %s (limit: %g of it)", got, text,
                    p->limits.link);
@@ -177,7 +164,7 @@ static void judge_clocks(struct dtx_preflight *p)
     double *ahead = malloc((size_t)p->n_nodes * sizeof *ahead);
     for (int n = 0; ahead && n < p->n_nodes; n++)
         ahead[n] = p->ranks[p->nodes[n].rank[0]].clock;
-    double median = ahead ? median_of(ahead, p->n_nodes) : 0;
+    double median = ahead ? dtx_measure_median(ahead, p->n_nodes) : 0;
     free(ahead);
     for (int n = 0; n < p->n_nodes; n++) {
         const struct dtx_preflight_rank *r = &p->ranks[p->nodes[n].rank[0]];

@@ -28,10 +28,10 @@ static int compare_doubles(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-static double median(double *values, int n)
+double dtx_measure_median(double *values, int n)
 {
     qsort(values, (size_t)n, sizeof *values, compare_doubles);
-    return values[n / 2];
+    return n ? values[n / 2] : 0;
 }
 
 /* Each thread touches its part first, so that the pages lie in its own memory. */
@@ -74,7 +74,7 @@ enum dtx_status dtx_measure_triad(struct dtx_ctx *ctx, int threads, int64_t memo
     munmap(memory, bytes);
     if (!right)
         return dtx_fail(ctx, DTX_E_INTERNAL, "memory bandwidth: wrong sums; the memory or the build is broken");
-    *bytes_per_second = 24.0 * (double)n / median(times, passes);
+    *bytes_per_second = 24.0 * (double)n / dtx_measure_median(times, passes);
     return DTX_OK;
 }
 
@@ -146,7 +146,7 @@ static enum dtx_status disk_passes(struct dtx_ctx *ctx, int fd, const char *path
         written += (int64_t)BLOCKS_PER_SYNC * BLOCK_BYTES;
     }
     out->write_bytes = (double)written / (dtx_clock_now() - start);
-    out->sync = median(times, syncs);
+    out->sync = dtx_measure_median(times, syncs);
     return read_back(ctx, fd, path, block, 4096 * (int64_t)syncs, written, seconds / 2, &out->read_bytes);
 }
 
@@ -190,7 +190,7 @@ static enum dtx_status reduce_time(struct dtx_comm *comm, struct dtx_queue *queu
         DTX_TRY(ctx, queue->backend->queues->wait(queue));
         times[i] = dtx_clock_now() - start;
     }
-    *result = median(times, passes);
+    *result = dtx_measure_median(times, passes);
     return DTX_OK;
 }
 

@@ -14,6 +14,8 @@ struct dtx_disk_speed {
     double write_bytes, read_bytes, sync; /* bytes/s, bytes/s, seconds */
 };
 enum dtx_status dtx_measure_disk(struct dtx_ctx *ctx, const char *folder, double seconds, struct dtx_disk_speed *out);
+/* Sorts them; the upper one of two, so that the slow one of two ranks is the one out of line. 0 of none. */
+double dtx_measure_median(double *values, int n);
 /* All-reduce of 16 MiB of f32 (payload bytes per second) and of one f32 (seconds). Collective over comm. */
 enum dtx_status dtx_measure_all_reduce(struct dtx_comm *comm, struct dtx_backend *backend, double seconds,
                                        double *bytes_per_second, double *latency_seconds);

@@ -108,7 +108,8 @@ bool dtx_preflight_slow(const struct dtx_preflight *p); /* worth a second look a
 double dtx_preflight_median(const struct dtx_preflight *p, enum dtx_preflight_measure measure);
 /* A pair's speed each way, all ranks of both together; NaN: not measured. */
 double dtx_preflight_pair(const struct dtx_preflight *p, int node, int round);
-bool dtx_preflight_bad(const struct dtx_preflight *p, int node); /* the node has a fatal problem */
+double dtx_preflight_best_pair(const struct dtx_preflight *p, int node); /* of all rounds */
+bool dtx_preflight_bad(const struct dtx_preflight *p, int node);         /* the node has a fatal problem */
 
 /* Rank 0: the table; the whole as JSON to a path. */
 void dtx_preflight_show(const struct dtx_preflight *p, FILE *file);

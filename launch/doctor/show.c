@@ -49,14 +49,6 @@ static double worst_of(const struct dtx_preflight *p, int node, enum dtx_preflig
     return worst;
 }
 
-static double best_link(const struct dtx_preflight *p, int node)
-{
-    double best = NAN;
-    for (int round = 0; round < p->rounds; round++)
-        best = fmax(best, dtx_preflight_pair(p, node, round));
-    return best;
-}
-
 static bool has_problem(const struct dtx_preflight *p, int node, const char *check)
 {
     for (int i = 0; i < p->n_problems; i++)
@@ -76,7 +68,7 @@ static void print_row(const struct dtx_preflight *p, int node, FILE *file)
         print_cell(file, cell, 15);
     }
     if (p->rounds) {
-        dtx_report_scaled(best_link(p, node), "B/s", text);
+        dtx_report_scaled(dtx_preflight_best_pair(p, node), "B/s", text);
         snprintf(cell, sizeof cell, "%s%s", text, has_problem(p, node, "link") ? " !" : "");
         print_cell(file, cell, 15);
         dtx_report_seconds(fabs(first->clock), text);

@@ -1,4 +1,4 @@
-/* What a run's folder says about it: status, the end of its metrics, logs of attempts, checkpoints. Not collective. */
+/* What a run's folder says about it: status, the end of its metrics, the newest checkpoint's name. Not collective. */
 #ifndef DTX_LAUNCH_STATUS_RUN_VIEW_H
 #define DTX_LAUNCH_STATUS_RUN_VIEW_H
 

@@ -55,6 +55,33 @@ void dtx_script_word(struct dtx_script *script, const char *word)
     append(script, "'");
 }
 
+void dtx_script_set_word(struct dtx_script *script, const char *line, const char *word)
+{
+    dtx_script_set(script, "%s", line);
+    dtx_script_word(script, word);
+}
+
+void dtx_script_set_job(struct dtx_script *script, const struct dtx_opt *opt)
+{
+    static const char *const texts[] = {"partition", "account"}, *const numbers[] = {"gpus-per-node", "cpus-per-task"};
+    const char *word = dtx_opt_text(opt, "sbatch");
+    dtx_script_set(script, "#SBATCH --time=%s", dtx_opt_text(opt, "time"));
+    double limit = dtx_script_limit(dtx_opt_text(opt, "time"));
+    if (limit > 0 && limit < 600) /* Slurm may warn a minute early; dtx stops by itself anyway */
+        dtx_script_set(script, "#SBATCH --signal=");
+    for (int i = 0; i < 2; i++)
+        if (*dtx_opt_text(opt, texts[i]))
+            dtx_script_set(script, "#SBATCH --%s=%s", texts[i], dtx_opt_text(opt, texts[i]));
+    for (int i = 0; i < 2; i++)
+        if (dtx_opt_int(opt, numbers[i]))
+            dtx_script_set(script, "#SBATCH --%s=%lld", numbers[i], (long long)dtx_opt_int(opt, numbers[i]));
+    for (word += strspn(word, " "); *word; word += strspn(word, " ")) {
+        int length = (int)strcspn(word, " ");
+        dtx_script_set(script, "#SBATCH %s%.*s", strncmp(word, "--", 2) == 0 ? "" : "--", length, word);
+        word += length;
+    }
+}
+
 void dtx_script_close_list(struct dtx_script *script)
 {
     append(script, ")");

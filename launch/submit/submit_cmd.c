@@ -19,7 +19,7 @@ extern char **environ;
 /* The command's own; everything else goes to dtx train. */
 static const struct dtx_opt_row own_options[] = {
     {"nodes", DTX_OPT_TEXT, "1", NULL, DTX_OPT_CALL,
-     "nodes; MIN-MAX: an attempt that has fewer than MAX is given another mesh"},
+     "nodes; MIN-MAX: may go on with fewer than MAX, on another mesh (an elastic job)"},
     {"gpus-per-node", DTX_OPT_INT, "0", "0..1024", DTX_OPT_CALL, "GPUs of a node, one rank each; 0: none"},
     {"tasks-per-node", DTX_OPT_INT, "0", "0..4096", DTX_OPT_CALL, "ranks of a node; 0: one per GPU, or one"},
     {"cpus-per-task", DTX_OPT_INT, "0", "0..4096", DTX_OPT_CALL,
@@ -61,6 +61,7 @@ struct submission {
     struct dtx_opt *opt;
     int argc;
     char **argv;
+    const char *config; /* the word of argv that is the configuration, or NULL */
     int nodes, fewest;
     int gpus, tasks, cpus; /* of a node, of a node, of a rank (0: not said) */
     char run[PATH_MAX], cwd[PATH_MAX], path[PATH_MAX + 16];
@@ -70,15 +71,14 @@ struct submission {
 static enum dtx_status read_options(struct submission *s, bool everything, struct dtx_opt **out)
 {
     const struct dtx_opt_row *const tables[] = {own_options, passed_options, dtx_train_options};
-    const char *word = NULL;
     int n_words = 0;
     struct dtx_opt *opt;
     DTX_TRY(s->ctx, dtx_opt_create(s->ctx, tables, 3, &opt));
     *out = opt; /* freed by the caller */
-    DTX_TRY(s->ctx, dtx_opt_load_args(s->ctx, opt, s->argc, s->argv, &word, 1, &n_words));
+    DTX_TRY(s->ctx, dtx_opt_load_args(s->ctx, opt, s->argc, s->argv, &s->config, 1, &n_words));
     DTX_TRY(s->ctx, dtx_opt_load_env(s->ctx, opt, environ));
     if (everything && n_words)
-        DTX_TRY(s->ctx, dtx_opt_load_file(s->ctx, opt, word, DTX_OPT_FILE));
+        DTX_TRY(s->ctx, dtx_opt_load_file(s->ctx, opt, s->config, DTX_OPT_FILE));
     if (everything)
         DTX_TRY(s->ctx, dtx_session_load_preset(s->ctx, opt));
     if (*dtx_opt_text(opt, "machine") == '\0')
@@ -104,8 +104,9 @@ static void pass_on(struct submission *s)
         bool run = strncmp(s->argv[i], "--run.dir", 9) == 0;
         if (!row && !run)
             dtx_script_word(&s->script, s->argv[i]);
-        else if (!strchr(s->argv[i], '=') && !(row && row->type == DTX_OPT_BOOL))
-            i++;
+        else if (!strchr(s->argv[i], '=') && i + 1 < s->argc && strncmp(s->argv[i + 1], "--", 2) != 0 &&
+                 s->argv[i + 1] != s->config)
+            i++; /* its value */
     }
     dtx_script_close_list(&s->script);
 }
@@ -124,19 +125,16 @@ static void pass_mesh(struct submission *s)
 
 static void set_list(struct submission *s, const char *line, const char *words)
 {
-    char text[1024], *rest = text;
     dtx_script_set(&s->script, "%s(", line);
-    snprintf(text, sizeof text, "%s", words);
-    for (char *word; (word = strsep(&rest, " "));)
-        if (*word)
-            dtx_script_word(&s->script, word);
+    for (words += strspn(words, " "); *words; words += strspn(words, " ")) {
+        char word[1024];
+        size_t length = strcspn(words, " ");
+        s->script.full = s->script.full || length >= sizeof word;
+        snprintf(word, sizeof word, "%.*s", (int)length, words);
+        dtx_script_word(&s->script, word);
+        words += length;
+    }
     dtx_script_close_list(&s->script);
-}
-
-static void set_word(struct submission *s, const char *line, const char *value)
-{
-    dtx_script_set(&s->script, "%s", line);
-    dtx_script_word(&s->script, value);
 }
 
 /* Nodes and what is needed of each. Elastic jobs ask for cores: with --ntasks-per-node one that Slurm requeues never
@@ -153,10 +151,6 @@ static void ask_nodes(struct submission *s)
         dtx_script_set(script, "#SBATCH --nodes=%d", s->nodes);
         dtx_script_set(script, "#SBATCH --ntasks-per-node=%d", s->tasks);
     }
-    if (s->gpus)
-        dtx_script_set(script, "#SBATCH --gpus-per-node=%d", s->gpus);
-    if (s->cpus)
-        dtx_script_set(script, "#SBATCH --cpus-per-task=%d", s->cpus);
     dtx_script_set(script, "tasks=%d", s->tasks);
     dtx_script_set(script, "nodes=%d", s->nodes);
     dtx_script_set(script, "fewest=%d", s->fewest);
@@ -173,27 +167,17 @@ static void fill_script(struct submission *s)
 {
     struct dtx_script *script = &s->script;
     const char *name = dtx_opt_text(s->opt, "job-name"), *slash = strrchr(s->run, '/');
-    char dtx[PATH_MAX], further[1024], *rest = further;
+    char dtx[PATH_MAX];
     dtx_script_program(dtx, sizeof dtx);
-    /* sbatch reads its lines' values as they are, a blank in a path as \ and blank. */
     dtx_script_set(script, "#SBATCH --job-name=%s", *name ? name : slash + 1);
     ask_nodes(s);
-    dtx_script_set(script, "#SBATCH --time=%s", dtx_opt_text(s->opt, "time"));
-    double limit = dtx_script_limit(dtx_opt_text(s->opt, "time"));
-    if (limit > 0 && limit < 600) /* Slurm may warn a minute early; dtx stops by itself anyway */
-        dtx_script_set(script, "#SBATCH --signal=");
     dtx_script_set(script, "#SBATCH --output=%s/logs/slurm-%%j.log", s->run);
     dtx_script_set(script, "#SBATCH --chdir=%s", s->cwd);
-    static const char *const texts[] = {"partition", "account", "array"};
-    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
-        if (*dtx_opt_text(s->opt, texts[i]))
-            dtx_script_set(script, "#SBATCH --%s=%s", texts[i], dtx_opt_text(s->opt, texts[i]));
-    snprintf(further, sizeof further, "%s", dtx_opt_text(s->opt, "sbatch"));
-    for (char *word; (word = strsep(&rest, " "));)
-        if (*word)
-            dtx_script_set(script, "#SBATCH %s%s", strncmp(word, "--", 2) == 0 ? "" : "--", word);
-    set_word(s, "dtx=", dtx);
-    set_word(s, "run=", s->run);
+    if (*dtx_opt_text(s->opt, "array"))
+        dtx_script_set(script, "#SBATCH --array=%s", dtx_opt_text(s->opt, "array"));
+    dtx_script_set_job(script, s->opt);
+    dtx_script_set_word(script, "dtx=", dtx);
+    dtx_script_set_word(script, "run=", s->run);
     pass_on(s);
     pass_mesh(s);
     dtx_script_set(script, "preflight=%s", dtx_opt_bool(s->opt, "preflight") ? "on" : "off");
@@ -253,6 +237,9 @@ static enum dtx_status set_run(struct submission *s)
     snprintf(s->path, sizeof s->path, "%s/train.sbatch", s->run);
     if (strpbrk(s->run, " \t\n\\%"))
         return dtx_fail(s->ctx, DTX_E_CONFIG, "run.dir: sbatch does not take blanks, \\ and %% in %s", s->run);
+    if (strpbrk(s->cwd, " \t\n\\"))
+        return dtx_fail(s->ctx, DTX_E_CONFIG, "sbatch does not take blanks and \\ in the working directory, %s",
+                        s->cwd);
     return DTX_OK;
 }
 
@@ -301,6 +288,9 @@ static enum dtx_status submit(struct submission *s)
     s->tasks = (int)dtx_opt_int(s->opt, "tasks-per-node");
     if (s->tasks == 0)
         s->tasks = s->gpus ? s->gpus : 1;
+    if ((int64_t)s->nodes * s->tasks > 1000000)
+        return dtx_fail(s->ctx, DTX_E_CONFIG, "nodes: %d of %d ranks are more than the planner's 1,000,000 ranks",
+                        s->nodes, s->tasks);
     DTX_TRY(s->ctx, dtx_plan_open(&s->plan, s->opt, s->nodes * s->tasks, s->tasks));
     DTX_TRY(s->ctx, dtx_plan_search(&s->plan, false));
     DTX_TRY(s->ctx, dtx_plan_check(&s->plan));

@@ -4,12 +4,7 @@
 # is not tried for ever, one whose configuration is wrong not at all, one that loses a node goes on when there are two
 # again. What was saved is continued; the curve is the uninterrupted run's.
 set -uo pipefail
-. "$DTX_SOURCE/tests/harness/cluster.sh"
-cluster_enter "$@"
-. "$DTX_SOURCE/tests/harness/train.sh"
 . "$DTX_SOURCE/tests/harness/jobs.sh"
-cluster_start
-make_data
 
 submit wrong --train.steps 5 --data.train "$work/absent"
 until_true 60 "the end of a job with a wrong configuration" gone "$job"

@@ -3,12 +3,7 @@
 # A node that fails the pre-flight is excluded, and the job goes on upon the other with another mesh; taken off the list it
 # is used again. (nodes.sh: where no other node is left.)
 set -uo pipefail
-. "$DTX_SOURCE/tests/harness/cluster.sh"
-cluster_enter "$@"
-. "$DTX_SOURCE/tests/harness/train.sh"
 . "$DTX_SOURCE/tests/harness/jobs.sh"
-cluster_start
-make_data
 
 # In place of the program: its pre-flight fails on the nodes that are named in $work/bad. Else it is the program's, which
 # measures for a moment and does not judge a machine that is shared by its speed.

@@ -56,16 +56,8 @@ up() { # NAME
     complain "$1 does not come up: $(cat "$1.log")"
 }
 gone() { # NAME PROCESS…
-    local process name=$1
-    shift
-    [ $# -ge 12 ] || complain "$name: only $# processes were seen"
-    for process; do
-        for _ in $(seq 100); do
-            kill -0 "$process" 2>/dev/null || continue 2
-            sleep 0.05
-        done
-        complain "$name: $process is left: $(tr '\0' ' ' <"/proc/$process/cmdline")"
-    done
+    [ $# -gt 12 ] || complain "$1: only $(($# - 1)) processes were seen"
+    vanish "$@"
 }
 alike() { # NAME: what the nodes saw
     local node

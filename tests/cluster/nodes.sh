@@ -3,12 +3,7 @@
 # Nodes that are lost or named in crashes: an elastic job goes on upon the other with another mesh, from what was saved,
 # and keeps the lost one off; without a node to spare a bad one is used all the same, and the script gives up in the end.
 set -uo pipefail
-. "$DTX_SOURCE/tests/harness/cluster.sh"
-cluster_enter "$@"
-. "$DTX_SOURCE/tests/harness/train.sh"
 . "$DTX_SOURCE/tests/harness/jobs.sh"
-cluster_start
-make_data
 endless=(--train.steps 100000 --checkpoint.every 20 --checkpoint.keep 0 --eval.every 0)
 on() { head -n 1 "$1/logs/attempt-$2.log"; } # RUN ATTEMPT: its nodes and mesh
 

@@ -3,12 +3,7 @@
 # Batch jobs that cannot work end with the reason and are not tried again: a library that one node lacks, srun without
 # PMIx, mpirun as root, another number of nodes than the mesh is for.
 set -uo pipefail
-. "$DTX_SOURCE/tests/harness/cluster.sh"
-cluster_enter "$@"
-. "$DTX_SOURCE/tests/harness/train.sh"
 . "$DTX_SOURCE/tests/harness/jobs.sh"
-cluster_start
-make_data
 options=(--train.steps 4 --eval.every 0)
 declare -A jobs
 

@@ -3,12 +3,7 @@
 # From `dtx submit` to the end of the run through a warning signal: the script runs on both nodes, all ranks save, the job
 # is requeued, goes on, is done and stays so; the curve is the uninterrupted run's, bit for bit.
 set -uo pipefail
-. "$DTX_SOURCE/tests/harness/cluster.sh"
-cluster_enter "$@"
-. "$DTX_SOURCE/tests/harness/train.sh"
 . "$DTX_SOURCE/tests/harness/jobs.sh"
-cluster_start
-make_data
 length=(--train.steps 150 --checkpoint.every 0 --eval.every 0 --log.every 1)
 submit run "${length[@]}"
 until_true 60 "steps" steps_done run 20

@@ -4,12 +4,7 @@
 # to the batch shell, scancel and another sbatch, arrays of which each task is a run. Nothing is lost, every curve is the
 # uninterrupted run's.
 set -uo pipefail
-. "$DTX_SOURCE/tests/harness/cluster.sh"
-cluster_enter "$@"
-. "$DTX_SOURCE/tests/harness/train.sh"
 . "$DTX_SOURCE/tests/harness/jobs.sh"
-cluster_start
-make_data
 endless=(--train.steps 1000000 --checkpoint.every 0 --checkpoint.keep 0 --eval.every 0)
 
 # One minute, again and again.
@@ -40,6 +35,18 @@ until_true 60 "the resubmitted run's end" in_state minute paused
 until_true 20 "the resubmitted job's end" gone "$job"
 train 4 reference "${endless[@]}" --train.until "$((step + 5))" --parallel.tp 2 --parallel.dp 2
 same_curve reference minute
+
+# Two runs side by side, of which one is warned: it alone is requeued. The last task's job id is the array's own.
+submit array "${endless[@]}" --array 1-2 --nodes 1 --tasks-per-node 4
+until_true 60 "steps of task 1" running_steps array/1 1
+until_true 60 "steps of task 2" running_steps array/2 1
+scancel --signal=USR1 "${job}_2"
+until_true 60 "a second attempt of task 2" attempts array/2 2
+! attempts array/1 2 || complain "a task's warning requeues the others: $(said array)"
+until_true 60 "steps of the second attempt" running_steps array/2 2
+in_state array/1 running || complain "task 1: $(cat array/1/status)"
+scancel "$job"
+until_true 60 "the end of the array" gone "$job"
 
 # Four runs side by side, each with its own seed.
 submit seeds --train.steps 6 --checkpoint.every 0 --eval.every 0 --array 1-4 --nodes 1 --tasks-per-node 4

@@ -4,13 +4,8 @@
 # killed with all its processes; the same losses as on one machine, no trial at work after it was done; another
 # submission has nothing to do, and one of a sweep with one trial left submits that one.
 set -uo pipefail
-. "$DTX_SOURCE/tests/harness/cluster.sh"
-cluster_enter "$@"
-. "$DTX_SOURCE/tests/harness/train.sh"
-. "$DTX_SOURCE/tests/harness/sweep.sh"
 . "$DTX_SOURCE/tests/harness/jobs.sh"
-cluster_start
-make_data
+. "$DTX_SOURCE/tests/harness/sweep.sh"
 make_spec spec.yaml 'seeds: 1, 2, 3'
 options=(--sweep.tokens 102400 --checkpoint.every 40)
 "$DTX" sweep plan spec.yaml --dir array "${options[@]}" >log 2>&1 || complain "plan: $(cat log)"

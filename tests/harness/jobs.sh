@@ -1,5 +1,11 @@
-# Sourced, after cluster.sh and train.sh, by tests of batch jobs: submits runs and waits for what becomes of them.
-# shellcheck shell=bash disable=SC2154,SC2034 # small is the caller's, job for the caller
+# The first line of tests of batch jobs: what follows runs on a cluster's head, in a folder with data (train.sh) and these
+# functions, which submit runs and wait for what becomes of them.
+# shellcheck shell=bash disable=SC2154,SC2034 # small is train.sh's, job for the caller
+. "$DTX_SOURCE/tests/harness/cluster.sh"
+cluster_enter "$@"
+. "$DTX_SOURCE/tests/harness/train.sh"
+cluster_start
+make_data
 
 # submit RUN OPTION…: two ranks on each of two nodes unless the options say otherwise; sets job. The script is edited by
 # sed's command $edit first, if there is one.

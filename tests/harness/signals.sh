@@ -47,12 +47,6 @@ end() {
     [ "$step" = "$(tail -n 1 "$name/metrics.jsonl" | sed 's/{"step":\([0-9]*\).*/\1/')" ] || complain "$name: step $step in the status, other in the metrics"
     [ "$(ls "$name/checkpoints" | grep -c "^step-0*$step\$")" = 1 ] || complain "$name: no checkpoint of step $step"
     grep -qE "stopped by $2 at step $step of" "$name.log" || complain "$name: does not say $2: $(cat "$name.log")"
-    local rank
-    for rank in $ranks; do
-        for _ in $(seq 100); do
-            kill -0 "$rank" 2>/dev/null || continue 2
-            sleep 0.05
-        done
-        complain "$name: rank $rank is left: $(tr '\0' ' ' <"/proc/$rank/cmdline")"
-    done
+    # shellcheck disable=SC2086
+    vanish "$name" $ranks
 }

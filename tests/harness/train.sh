@@ -17,6 +17,19 @@ finish() {
     exit $((failures > 0))
 }
 
+# vanish NAME PROCESS…: complains of those that are there after five seconds.
+vanish() {
+    local process name=$1
+    shift
+    for process; do
+        for _ in $(seq 100); do
+            kill -0 "$process" 2>/dev/null || continue 2
+            sleep 0.05
+        done
+        complain "$name: process $process is left: $(tr '\0' ' ' <"/proc/$process/cmdline")"
+    done
+}
+
 # make_data [TEXT…]: data.bin, data.idx and tok.json of 320 ids, made of sources or of TEXT: a document a line.
 make_data() {
     [ $# -gt 0 ] || set -- "$DTX_SOURCE"/data/[a-e]*.c

@@ -20,7 +20,8 @@ has '#SBATCH --nodes=2' '#SBATCH --ntasks-per-node=8' '#SBATCH --gpus-per-node=8
 lacks '^#SBATCH --mincpus'
 bash -n script || complain "the script is no bash"
 
-"$DTX" "${base[@]}" --nodes 1-2 --gpus-per-node 8 --cpus-per-task 12 --preflight >script 2>log </dev/null || complain "elastic: $(cat log)"
+"$DTX" "${base[@]}" --nodes 1-2 --gpus-per-node 8 --cpus-per-task 12 --preflight true --sbatch "qos=long  --mem=0" >script 2>log </dev/null || complain "elastic: $(cat log)"
+has '#SBATCH --qos=long' '#SBATCH --mem=0' "options=\(--preset laptop --data.train '/scratch/two words' --train.batch 64\)"
 has '#SBATCH --nodes=1-2' '#SBATCH --mincpus=96' 'tasks=8' 'nodes=2' 'fewest=1' 'preflight=on'
 lacks '^#SBATCH --ntasks-per-node'
 
@@ -39,5 +40,7 @@ refuse() { # WORDS OPTION…
 refuse "nodes: '2-' is neither a number of nodes nor MIN-MAX" --nodes 2-
 refuse "nodes: '3-2' is neither" --nodes 3-2
 refuse "nodes: '0' is neither" --nodes 0
+refuse "1,000,000 ranks" --nodes 1000000 --tasks-per-node 4096
+refuse "too many options for a batch script" --container "$(printf '%02000d' 0)"
 refuse "no mesh of 3 ranks fits" --nodes 3-4 --tasks-per-node 1 --parallel.tp 1 --parallel.pp 1 --parallel.cp 1
 finish
