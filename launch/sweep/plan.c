@@ -52,11 +52,11 @@ struct totals {
     int64_t devices;
 };
 
-/* The spec's file: a path, or the name of a shipped one. */
+/* The spec's file: a path, or the name of a shipped one, beside which a sweep's folder may have the same name. */
 static void spec_path(const char *word, char path[DTX_SWEEP_PATH])
 {
     snprintf(path, DTX_SWEEP_PATH, "%s", word);
-    if (!strchr(word, '/') && access(word, F_OK) != 0)
+    if (!strchr(word, '/') && (access(word, F_OK) != 0 || dtx_disk_is_folder(word)))
         snprintf(path, DTX_SWEEP_PATH, "%s/%s.yaml", DTX_SWEEPS, word);
     if (access(path, F_OK) != 0)
         snprintf(path, DTX_SWEEP_PATH, "%s", word);
@@ -89,6 +89,7 @@ static enum dtx_status load_spec(struct dtx_ctx *ctx, int argc, char **argv, str
     spec_path(word, path);
     DTX_TRY(ctx, dtx_opt_load_env(ctx, spec->opt, environ));
     DTX_TRY(ctx, dtx_opt_load_file(ctx, spec->opt, path, DTX_OPT_FILE));
+    dtx_sweep_spec_refuse(spec->opt);
     DTX_TRY(ctx, dtx_session_load_preset(ctx, spec->opt));
     base_name(path, sweep->name);
     /* A trial has a core of its own unless the spec says otherwise. */
