@@ -136,7 +136,7 @@ static enum dtx_status choose_jobs(struct dtx_sweep_runner *r, int64_t asked)
 
 static enum dtx_status look(struct dtx_sweep_runner *r)
 {
-    return dtx_sweep_look(r->ctx, &r->sweep, &r->self, r->state);
+    return dtx_sweep_look(r->ctx, &r->sweep, &r->self, r->wanted, r->state);
 }
 
 /* What was given up before this call is pending to it with --again. */
@@ -179,7 +179,8 @@ static enum dtx_status begin(struct dtx_sweep_runner *r, int trial, struct dtx_s
         c->before[fread(c->before, 1, sizeof c->before - 1, file)] = '\0';
         fclose(file);
     }
-    if (dtx_sweep_child_start(r, c) == DTX_OK) {
+    enum dtx_status status = dtx_sweep_child_start(r, c);
+    if (status == DTX_OK) {
         dtx_log(r->ctx, DTX_LOG_INFO, "trial %d %s: attempt %d%s", trial + 1, r->sweep.trials.item[trial].label,
                 c->attempt, c->from > 0 ? ", goes on" : "");
         return DTX_OK;
@@ -187,8 +188,7 @@ static enum dtx_status begin(struct dtx_sweep_runner *r, int trial, struct dtx_s
     char cause[512];
     snprintf(cause, sizeof cause, "%.500s", r->ctx->error.text);
     dtx_error_clear(r->ctx);
-    dtx_log(r->ctx, DTX_LOG_WARN, "trial %d %s: %s", trial + 1, r->sweep.trials.item[trial].label, cause);
-    DTX_TRY(r->ctx, dtx_sweep_end_attempt(r->ctx, &r->sweep, trial, c->attempt, DTX_SWEEP_FAILED, cause));
+    DTX_TRY(r->ctx, dtx_sweep_not_done(r, c, dtx_status_exit_code(status), cause));
     return look(r);
 }
 

@@ -183,7 +183,7 @@ static void print_json(const struct view *v)
 
 static enum dtx_status show(struct view *v, bool json, bool live)
 {
-    DTX_TRY(v->ctx, dtx_sweep_look(v->ctx, &v->sweep, &v->self, v->state));
+    DTX_TRY(v->ctx, dtx_sweep_look(v->ctx, &v->sweep, &v->self, NULL, v->state));
     if (live && !json)
         printf("\033[H\033[J"); /* the terminal's first line, the rest empty */
     if (json)

@@ -64,7 +64,7 @@ static enum dtx_status list_left(struct submission *s)
     dtx_sweep_self_read(&self, 120);
     DTX_TRY(s->ctx, dtx_mem_alloc(s->ctx, n, sizeof *s->state, &memory));
     s->state = memory;
-    DTX_TRY(s->ctx, dtx_sweep_look(s->ctx, &s->sweep, &self, s->state));
+    DTX_TRY(s->ctx, dtx_sweep_look(s->ctx, &s->sweep, &self, NULL, s->state));
     for (int i = 0, end; i < n; i = end) {
         end = i + 1;
         s->running += s->state[i].phase == DTX_SWEEP_RUNNING;
