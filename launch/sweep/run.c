@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "kernels/base/clock.h"
+#include "kernels/base/command.h"
 #include "kernels/base/host.h"
 #include "kernels/base/mem.h"
 #include "kernels/base/meter.h"
@@ -414,21 +415,14 @@ enum dtx_status dtx_sweep_run(struct dtx_ctx *ctx, int argc, char **argv)
 {
     static const struct dtx_opt_row *const tables[] = {rows};
     struct dtx_sweep_runner runner = {.ctx = ctx};
-    const char *words[1];
-    int n_words = 0;
+    const char *dir;
+    int n_words;
     struct dtx_opt *opt;
-    DTX_TRY(ctx, dtx_opt_create(ctx, tables, 1, &opt));
-    enum dtx_status status = dtx_opt_load_args(ctx, opt, argc, argv, words, 1, &n_words);
-    if (status == DTX_OK && n_words == 0 && !dtx_opt_bool(opt, "help"))
-        dtx_opt_fault(opt, "which sweep? dtx sweep run SWEEP (the folder that dtx sweep plan made)");
-    if (status == DTX_OK)
-        status = dtx_opt_check(ctx, opt);
-    if (status == DTX_OK && dtx_opt_bool(opt, "help")) {
-        printf("%s", usage);
-        dtx_opt_help(opt, stdout);
-    } else if (status == DTX_OK) {
-        status = run_sweep(&runner, opt, words[0]);
-    }
+    enum dtx_status status = dtx_command_options(
+        ctx, tables, usage, "which sweep? dtx sweep run SWEEP (the folder that dtx sweep plan made)", argc, argv, &dir,
+        1, &n_words, &opt);
+    if (opt)
+        status = run_sweep(&runner, opt, dir);
     dtx_sweep_free(&runner.sweep);
     dtx_mem_free(runner.state);
     dtx_mem_free(runner.order);
