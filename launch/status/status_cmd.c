@@ -12,11 +12,12 @@
 #include "kernels/base/command.h"
 #include "kernels/base/meter.h"
 #include "kernels/base/opt.h"
+#include "launch/status/cells.h"
 #include "launch/status/run_view.h"
 
 extern const struct dtx_command dtx_command_status;
 
-enum { MOST_RUNS = 1024, COLUMNS = 10, CELL = 256 };
+enum { MOST_RUNS = 1024, COLUMNS = 10 };
 
 static const struct dtx_opt_row rows[] = {
     {"watch", DTX_OPT_REAL, "0", "0..86400", DTX_OPT_CALL, "show again every so many seconds; 0: once"},
@@ -33,69 +34,46 @@ static const char usage[] =
     "nothing has come from it for ten minutes and twenty of its steps.\n\n";
 
 struct table {
-    char cell[MOST_RUNS + 1][COLUMNS][CELL];
-    char cause[MOST_RUNS + 1][CELL], before[MOST_RUNS + 1][CELL];
+    char cell[MOST_RUNS + 1][COLUMNS][DTX_CELL];
+    char cause[MOST_RUNS + 1][DTX_CELL], before[MOST_RUNS + 1][DTX_CELL];
     int n;
 };
 
-static void number(double value, const char *format, char out[CELL])
-{
-    if (isnan(value))
-        strcpy(out, "-");
-    else
-        snprintf(out, CELL, format, value);
-}
-
-static void duration(double seconds, char out[CELL])
-{
-    char text[16];
-    strcpy(out, "-");
-    if (isnan(seconds))
-        return;
-    dtx_format_duration(seconds, text);
-    strcpy(out, text);
-}
-
 static void add_row(struct table *t, const struct dtx_run_view *v)
 {
-    char(*c)[CELL] = t->cell[t->n];
+    char(*c)[DTX_CELL] = t->cell[t->n];
     char count[16] = "-";
-    snprintf(c[0], CELL, "%s", v->path);
-    snprintf(c[1], CELL, "%s", v->state);
-    snprintf(c[2], CELL, "%lld/%lld", (long long)v->step, (long long)v->steps);
-    number(v->loss, "%.4f", c[3]);
-    number(v->heldout, "%.4f", c[4]);
+    snprintf(c[0], DTX_CELL, "%s", v->path);
+    snprintf(c[1], DTX_CELL, "%s", v->state);
+    snprintf(c[2], DTX_CELL, "%lld/%lld", (long long)v->step, (long long)v->steps);
+    dtx_cell_number(v->loss, "%.4f", c[3]);
+    dtx_cell_number(v->heldout, "%.4f", c[4]);
     if (!isnan(v->tokens_per_s))
         dtx_format_count(v->tokens_per_s, count);
     strcpy(c[5], count);
-    duration(v->left_seconds, c[6]);
-    snprintf(c[7], CELL, v->attempts ? "%lld" : "-", (long long)v->attempts);
-    snprintf(c[8], CELL, strcmp(v->local, "-") == 0 ? "%s" : "%s, local %s", v->checkpoint, v->local);
-    duration(v->age_seconds, c[9]);
-    snprintf(t->cause[t->n], CELL, "%.*s", CELL - 1, v->cause);
-    snprintf(t->before[t->n], CELL, "%.*s", CELL - 1, v->before);
+    dtx_cell_duration(v->left_seconds, c[6]);
+    snprintf(c[7], DTX_CELL, v->attempts ? "%lld" : "-", (long long)v->attempts);
+    snprintf(c[8], DTX_CELL, strcmp(v->local, "-") == 0 ? "%s" : "%s, local %s", v->checkpoint, v->local);
+    dtx_cell_duration(v->age_seconds, c[9]);
+    snprintf(t->cause[t->n], DTX_CELL, "%.*s", DTX_CELL - 1, v->cause);
+    snprintf(t->before[t->n], DTX_CELL, "%.*s", DTX_CELL - 1, v->before);
     t->n++;
+}
+
+static void print_causes(const void *self, int row)
+{
+    const struct table *t = self;
+    if (t->cause[row][0])
+        printf("    %s\n", t->cause[row]);
+    if (t->before[row][0])
+        printf("    before: %s\n", t->before[row]);
 }
 
 static void print_table(const struct table *t)
 {
     static const char *const heads[COLUMNS] = {"run",      "state", "step",     "loss",       "held-out",
                                                "tokens/s", "left",  "attempts", "checkpoint", "last sign"};
-    int width[COLUMNS];
-    for (int i = 0; i < COLUMNS; i++) {
-        width[i] = (int)strlen(heads[i]);
-        for (int r = 0; r < t->n; r++)
-            width[i] = (int)strlen(t->cell[r][i]) > width[i] ? (int)strlen(t->cell[r][i]) : width[i];
-    }
-    for (int r = -1; r < t->n; r++) {
-        for (int i = 0; i < COLUMNS; i++)
-            printf("%s%-*s", i ? "  " : "", i == COLUMNS - 1 ? 0 : width[i], r < 0 ? heads[i] : t->cell[r][i]);
-        printf("\n");
-        if (r >= 0 && t->cause[r][0])
-            printf("    %s\n", t->cause[r]);
-        if (r >= 0 && t->before[r][0])
-            printf("    before: %s\n", t->before[r]);
-    }
+    dtx_cells_print(heads, COLUMNS, t->cell[0], t->n, print_causes, t);
 }
 
 static void print_json(const struct dtx_run_view *v)

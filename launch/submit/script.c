@@ -8,8 +8,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "kernels/base/status.h"
-
 extern char **environ;
 
 static void append(struct dtx_script *s, const char *text)
@@ -129,6 +127,24 @@ void dtx_script_program(char *path, size_t bytes)
     ssize_t length = readlink("/proc/self/exe", path, bytes - 1);
     if (length > 0)
         path[length] = '\0';
+}
+
+void dtx_script_ask(struct dtx_script *script, const struct dtx_opt *opt)
+{
+    static const char *const keys[] = {"partition", "account"};
+    char further[1024], *rest = further;
+    dtx_script_set(script, "#SBATCH --time=%s", dtx_opt_text(opt, "time"));
+    double limit = dtx_script_limit(dtx_opt_text(opt, "time"));
+    if (limit > 0 && limit < 600) /* Slurm may warn a minute early; dtx stops by itself anyway */
+        dtx_script_set(script, "#SBATCH --signal=");
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
+        if (*dtx_opt_text(opt, keys[i]))
+            dtx_script_set(script, "#SBATCH --%s=%s", keys[i], dtx_opt_text(opt, keys[i]));
+    if (snprintf(further, sizeof further, "%s", dtx_opt_text(opt, "sbatch")) >= (int)sizeof further)
+        script->full = true;
+    for (char *word; (word = strsep(&rest, " "));)
+        if (*word)
+            dtx_script_set(script, "#SBATCH %s%s", strncmp(word, "--", 2) == 0 ? "" : "--", word);
 }
 
 enum dtx_status dtx_script_submit(struct dtx_ctx *ctx, const char *path, const char *option)

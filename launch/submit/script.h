@@ -4,6 +4,7 @@
 
 #include <stdio.h>
 
+#include "kernels/base/opt.h"
 #include "kernels/base/status.h"
 
 enum { DTX_SCRIPT_LINES = 48, DTX_SCRIPT_TEXT = 16384 };
@@ -24,6 +25,8 @@ struct dtx_script {
 void dtx_script_set(struct dtx_script *script, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* Appends a word to the last line, quoted as bash needs it, behind a blank unless it is the first of a list. */
 void dtx_script_word(struct dtx_script *script, const char *word);
+/* Lines for the options time, partition, account and sbatch of whoever submits. */
+void dtx_script_ask(struct dtx_script *script, const struct dtx_opt *opt);
 void dtx_script_close_list(struct dtx_script *script); /* ends "options=(" */
 enum dtx_status dtx_script_write(struct dtx_script *script, FILE *file);
 /* Seconds of a limit as Slurm writes them: minutes, minutes:seconds, hours:minutes:seconds,

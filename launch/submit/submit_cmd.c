@@ -173,25 +173,16 @@ static void fill_script(struct submission *s)
 {
     struct dtx_script *script = &s->script;
     const char *name = dtx_opt_text(s->opt, "job-name"), *slash = strrchr(s->run, '/');
-    char dtx[PATH_MAX], further[1024], *rest = further;
+    char dtx[PATH_MAX];
     dtx_script_program(dtx, sizeof dtx);
     /* sbatch reads its lines' values as they are, a blank in a path as \ and blank. */
     dtx_script_set(script, "#SBATCH --job-name=%s", *name ? name : slash + 1);
     ask_nodes(s);
-    dtx_script_set(script, "#SBATCH --time=%s", dtx_opt_text(s->opt, "time"));
-    double limit = dtx_script_limit(dtx_opt_text(s->opt, "time"));
-    if (limit > 0 && limit < 600) /* Slurm may warn a minute early; dtx stops by itself anyway */
-        dtx_script_set(script, "#SBATCH --signal=");
+    dtx_script_ask(script, s->opt);
     dtx_script_set(script, "#SBATCH --output=%s/logs/slurm-%%j.log", s->run);
     dtx_script_set(script, "#SBATCH --chdir=%s", s->cwd);
-    static const char *const texts[] = {"partition", "account", "array"};
-    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
-        if (*dtx_opt_text(s->opt, texts[i]))
-            dtx_script_set(script, "#SBATCH --%s=%s", texts[i], dtx_opt_text(s->opt, texts[i]));
-    snprintf(further, sizeof further, "%s", dtx_opt_text(s->opt, "sbatch"));
-    for (char *word; (word = strsep(&rest, " "));)
-        if (*word)
-            dtx_script_set(script, "#SBATCH %s%s", strncmp(word, "--", 2) == 0 ? "" : "--", word);
+    if (*dtx_opt_text(s->opt, "array"))
+        dtx_script_set(script, "#SBATCH --array=%s", dtx_opt_text(s->opt, "array"));
     set_word(s, "dtx=", dtx);
     set_word(s, "run=", s->run);
     pass_on(s);

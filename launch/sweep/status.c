@@ -9,11 +9,12 @@
 #include "kernels/base/command.h"
 #include "kernels/base/mem.h"
 #include "kernels/base/meter.h"
+#include "launch/status/cells.h"
 #include "launch/status/run_view.h"
 #include "launch/sweep/commands.h"
 #include "launch/sweep/state.h"
 
-enum { COLUMNS = 10, CELL = 160 };
+enum { COLUMNS = 10 };
 
 static const struct dtx_opt_row rows[] = {
     {"watch", DTX_OPT_REAL, "0", "0..86400", DTX_OPT_CALL, "show again every so many seconds; 0: once"},
@@ -32,8 +33,8 @@ struct view {
     struct dtx_ctx *ctx;
     struct dtx_sweep sweep;
     struct dtx_sweep_self self;
-    struct dtx_sweep_state *state; /* [trials] */
-    char (*cell)[COLUMNS][CELL];   /* [trials] */
+    struct dtx_sweep_state *state;   /* [trials] */
+    char (*cell)[COLUMNS][DTX_CELL]; /* [trials] */
 };
 
 struct numbers { /* of one trial, as far as they are known */
@@ -64,29 +65,13 @@ static struct numbers read_numbers(const struct view *v, int i)
     return n;
 }
 
-static void number(double value, const char *format, char out[CELL])
-{
-    if (isnan(value))
-        strcpy(out, "-");
-    else
-        snprintf(out, CELL, format, value);
-}
-
-static void duration(double seconds, char out[CELL])
-{
-    char text[16] = "-";
-    if (!isnan(seconds))
-        dtx_format_duration(seconds, text);
-    strcpy(out, text);
-}
-
 /* "failed(3)"; "pending" behind one that cannot be done: "blocked". */
-static void state_text(const struct dtx_sweep_state *s, char out[CELL])
+static void state_text(const struct dtx_sweep_state *s, char out[DTX_CELL])
 {
     if (s->phase == DTX_SWEEP_GIVEN_UP)
-        snprintf(out, CELL, "failed(%d)", s->failures);
+        snprintf(out, DTX_CELL, "failed(%d)", s->failures);
     else
-        snprintf(out, CELL, "%s", s->blocked ? "blocked" : dtx_sweep_phase_name(s->phase));
+        snprintf(out, DTX_CELL, "%s", s->blocked ? "blocked" : dtx_sweep_phase_name(s->phase));
 }
 
 static void fill_row(const struct view *v, int i)
@@ -94,38 +79,33 @@ static void fill_row(const struct view *v, int i)
     const struct dtx_sweep_state *s = &v->state[i];
     const struct dtx_sweep_trial *t = &v->sweep.trials.item[i];
     struct numbers n = read_numbers(v, i);
-    char(*c)[CELL] = v->cell[i];
-    snprintf(c[0], CELL, "%d", i + 1);
-    snprintf(c[1], CELL, "%s", t->label);
+    char(*c)[DTX_CELL] = v->cell[i];
+    snprintf(c[0], DTX_CELL, "%d", i + 1);
+    snprintf(c[1], DTX_CELL, "%s", t->label);
     state_text(s, c[2]);
-    snprintf(c[3], CELL, "%lld/%lld", (long long)n.step, (long long)dtx_sweep_last_step(t));
-    number(n.loss, "%.4f", c[4]);
-    number(n.heldout, "%.4f", c[5]);
-    duration(n.left, c[6]);
-    snprintf(c[7], CELL, s->attempts ? "%d" : "-", s->attempts);
-    snprintf(c[8], CELL, "%s%s%s", s->attempts ? s->last.host : "-", s->last.job[0] ? " job " : "", s->last.job);
+    snprintf(c[3], DTX_CELL, "%lld/%lld", (long long)n.step, (long long)dtx_sweep_last_step(t));
+    dtx_cell_number(n.loss, "%.4f", c[4]);
+    dtx_cell_number(n.heldout, "%.4f", c[5]);
+    dtx_cell_duration(n.left, c[6]);
+    snprintf(c[7], DTX_CELL, s->attempts ? "%d" : "-", s->attempts);
+    snprintf(c[8], DTX_CELL, "%s%s%s", s->attempts ? s->last.host : "-", s->last.job[0] ? " job " : "", s->last.job);
     if (s->phase == DTX_SWEEP_DONE)
-        snprintf(c[8], CELL, "%s", s->record.host);
-    duration(n.age, c[9]);
+        snprintf(c[8], DTX_CELL, "%s", s->record.host);
+    dtx_cell_duration(n.age, c[9]);
+}
+
+static void print_cause(const void *self, int i)
+{
+    const struct view *v = self;
+    if (v->state[i].phase != DTX_SWEEP_DONE && v->state[i].last.cause[0])
+        printf("       %s\n", v->state[i].last.cause);
 }
 
 static void print_table(const struct view *v)
 {
     static const char *const heads[COLUMNS] = {"trial",    "label", "state",    "step", "loss",
                                                "held-out", "left",  "attempts", "host", "last sign"};
-    int width[COLUMNS], n = v->sweep.trials.n;
-    for (int i = 0; i < COLUMNS; i++) {
-        width[i] = (int)strlen(heads[i]);
-        for (int r = 0; r < n; r++)
-            width[i] = (int)strlen(v->cell[r][i]) > width[i] ? (int)strlen(v->cell[r][i]) : width[i];
-    }
-    for (int r = -1; r < n; r++) {
-        for (int i = 0; i < COLUMNS; i++)
-            printf("%s%-*s", i ? "  " : "", i == COLUMNS - 1 ? 0 : width[i], r < 0 ? heads[i] : v->cell[r][i]);
-        printf("\n");
-        if (r >= 0 && v->state[r].phase != DTX_SWEEP_DONE && v->state[r].last.cause[0])
-            printf("       %s\n", v->state[r].last.cause);
-    }
+    dtx_cells_print(heads, COLUMNS, v->cell[0], v->sweep.trials.n, print_cause, v);
 }
 
 static void count_phases(const struct view *v, int phase[DTX_SWEEP_PHASES])

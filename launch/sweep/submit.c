@@ -97,29 +97,18 @@ static void fill_script(struct submission *s)
     struct dtx_script *script = &s->script;
     const char *name = dtx_opt_text(s->opt, "job-name");
     int64_t nodes = dtx_opt_int(s->opt, "nodes");
-    char dtx[PATH_MAX], number[32], further[1024], *rest = further;
+    char dtx[PATH_MAX], number[32];
     dtx_script_program(dtx, sizeof dtx);
     dtx_script_set(script, "#SBATCH --job-name=%s", *name ? name : s->sweep.name);
     dtx_script_set(script, "#SBATCH --nodes=%lld", (long long)nodes);
     dtx_script_set(script, "#SBATCH --ntasks-per-node=%lld", (long long)dtx_div_up(s->sweep.ranks, nodes));
-    dtx_script_set(script, "#SBATCH --time=%s", dtx_opt_text(s->opt, "time"));
-    double limit = dtx_script_limit(dtx_opt_text(s->opt, "time"));
-    if (limit > 0 && limit < 600) /* Slurm may warn a minute early; dtx stops by itself anyway */
-        dtx_script_set(script, "#SBATCH --signal=");
+    dtx_script_ask(script, s->opt);
     dtx_script_set(script, "#SBATCH --output=%s/logs/slurm-%%A_%%a.log", s->sweep.dir);
     dtx_script_set(script, "#SBATCH --chdir=%s", s->sweep.folder);
     if (dtx_opt_int(s->opt, "gpus-per-node"))
         dtx_script_set(script, "#SBATCH --gpus-per-node=%lld", (long long)dtx_opt_int(s->opt, "gpus-per-node"));
     if (dtx_opt_int(s->opt, "cpus-per-task"))
         dtx_script_set(script, "#SBATCH --cpus-per-task=%lld", (long long)dtx_opt_int(s->opt, "cpus-per-task"));
-    static const char *const texts[] = {"partition", "account"};
-    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
-        if (*dtx_opt_text(s->opt, texts[i]))
-            dtx_script_set(script, "#SBATCH --%s=%s", texts[i], dtx_opt_text(s->opt, texts[i]));
-    snprintf(further, sizeof further, "%s", dtx_opt_text(s->opt, "sbatch"));
-    for (char *word; (word = strsep(&rest, " "));)
-        if (*word)
-            dtx_script_set(script, "#SBATCH %s%s", strncmp(word, "--", 2) == 0 ? "" : "--", word);
     set_word(script, "dtx=", dtx);
     set_word(script, "sweep=", s->sweep.dir);
     dtx_script_set(script, "options=(");

@@ -141,6 +141,18 @@ plan spec.yaml --dir grid --sweep.branch false --sweep.seeds 2 --extend
 [ "$(grep -c '"trial"' grid/plan.jsonl)" = 8 ] || complain "extended: $(cat grid/plan.jsonl)"
 diff <(head -n 5 before) <(head -n 5 grid/plan.jsonl) >log || complain "extending changed rows: $(cat log)"
 for key in id lr flops; do [ "$(get grid 1 $key)" = "$(get branch 1 $key)" ] && [ $key = id ] && complain "same id"; done
+"$DTX" sweep submit grid --concurrent 3 --time 5 --sbatch 'qos=long mem=0' --account a --retries 7 --dry-run >out 2>err ||
+    complain "submit: $(cat err)"
+for line in '#SBATCH --job-name=spec' '#SBATCH --time=5' '#SBATCH --qos=long' '#SBATCH --mem=0' '#SBATCH --account=a' \
+    "#SBATCH --chdir=$work" "# sbatch --array=1-8%3 $work/grid/sweep.sbatch"; do
+    grep -qxF -- "$line" out || complain "submit: no '$line' in $(cat out)"
+done
+grep -q '^sweep=.*/grid ' out && grep -q '^options=(--retries 7) ' out && ! grep -q '^#SBATCH --signal' out && bash -n out ||
+    complain "submit: $(cat out)"
+mkdir -p 'with blank'
+(cd 'with blank' && "$DTX" sweep plan ../spec.yaml --dir "$work/blank") >log 2>&1 || complain "plan: $(cat log)"
+"$DTX" sweep submit blank --dry-run >out 2>err
+[ $? = 78 ] && grep -q "sbatch does not take blanks.*with blank'" err || complain "submit from a folder with a blank: $(cat err)"
 sed -i 's/"steps":40/"steps":41/' grid/plan.jsonl
 "$DTX" sweep status grid >out 2>err
 [ $? = 78 ] && grep -q 'damaged or was edited' err || complain "an edited table: $(cat out err)"
