@@ -2,7 +2,6 @@
 #include <errno.h>
 #include <limits.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -177,13 +176,11 @@ static enum dtx_status submit(struct submission *s, const char *dir)
 enum dtx_status dtx_sweep_submit(struct dtx_ctx *ctx, int argc, char **argv)
 {
     static const struct dtx_opt_row *const tables[] = {rows};
-    static const struct submission empty;
+    void *memory;
     const char *dir;
     int n_words;
-    struct submission *s = malloc(sizeof *s);
-    if (!s)
-        return dtx_fail(ctx, DTX_E_MEMORY, "submit: no memory");
-    *s = empty;
+    DTX_TRY(ctx, dtx_mem_alloc(ctx, 1, sizeof(struct submission), &memory));
+    struct submission *s = memory;
     s->ctx = s->script.ctx = ctx;
     s->script.template = "sweep.sbatch";
     enum dtx_status status = dtx_command_options(ctx, tables, usage, "which sweep? dtx sweep submit SWEEP", argc, argv,
@@ -193,6 +190,6 @@ enum dtx_status dtx_sweep_submit(struct dtx_ctx *ctx, int argc, char **argv)
     dtx_sweep_free(&s->sweep);
     dtx_mem_free(s->state);
     dtx_opt_free(s->opt);
-    free(s);
+    dtx_mem_free(s);
     return status;
 }

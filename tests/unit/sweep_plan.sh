@@ -181,5 +181,6 @@ refused 'flag --train.steps: train.steps is the sweep' figure3 --train.steps 5 #
 refused 'lr.warmup 50 is not below train.steps 40' spec.yaml --lr.warmup 50
 refused 'sweep.design' spec.yaml --sweep.design lattice
 refused 'cannot open' missing.yaml
+refused "there is no spec 'lapto' here, nor a shipped one of that name \(laptop, figure3\)" lapto
 [ ! -e spec ] || complain "--dry-run wrote something"
 finish
