@@ -9,10 +9,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "kernels/base/clock.h"
 #include "kernels/base/mem.h"
 #include "kernels/base/mutant.h"
 
-enum { CALL_BYTES = 512 << 20 }; /* one system call stays under 1 GiB */
+enum { CALL_BYTES = 512 << 20 /* one system call stays under 1 GiB */, LOCK_TRIES = 5 };
 
 static enum dtx_status os_error(struct dtx_ctx *ctx, const char *verb, const char *path)
 {
@@ -161,7 +162,10 @@ enum dtx_status dtx_disk_lock(struct dtx_ctx *ctx, const char *key, const char *
     int fd = open(name, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
     if (fd < 0)
         return dtx_fail(ctx, dtx_status_of_path(errno), "%s: cannot make %s: %s", key, name, strerror(errno));
-    if (flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+    int tries = 0, locked;
+    while ((locked = flock(fd, LOCK_EX | LOCK_NB)) != 0 && errno == EWOULDBLOCK && ++tries < LOCK_TRIES)
+        dtx_clock_sleep(0.02); /* whoever only looks whether it is locked has it for an instant */
+    if (locked != 0 && errno == EWOULDBLOCK) {
         ssize_t n = pread(fd, holder, sizeof holder - 1, 0);
         close(fd);
         return dtx_fail(ctx, DTX_E_CONFIG, "%s: another dtx is at work in %s%s%s", key, path, n > 0 ? ": " : "",

@@ -7,6 +7,7 @@
 #   A second run reuses what is there; --dir (default: quickstart) holds everything that is made.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+. launch/text.sh
 
 texts=() dir=quickstart steps=200
 while [ $# -gt 0 ]; do
@@ -41,34 +42,11 @@ dtx=$PWD/build/dtx
 mkdir -p "$dir"
 cd "$dir"
 
-if [ ${#texts[@]} -eq 0 ]; then
-    split=entry # an entry is a document: the held-out ones, the last, define words that no other entry defines
-    texts=("$PWD/gcide.txt")
-    if [ ! -s gcide.txt ]; then
-        say "text: Debian's package dict-gcide (a dictionary, 40 MB of English)"
-        mkdir -p package
-        (cd package && { ls dict-gcide_*.deb >/dev/null 2>&1 || apt-get -q download dict-gcide 2>/dev/null; } &&
-            dpkg-deb -x dict-gcide_*.deb .) || { echo "quickstart: cannot get dict-gcide; use --text FILE" >&2; exit 1; }
-        zcat package/usr/share/dictd/gcide.dict.dz >gcide.new
-        mv gcide.new gcide.txt
-    fi
-else
-    split=blank-line
-fi
-# Made things belong to the texts they were made of.
-source_key=$(printf '%s\n' "$split" "${texts[@]}"; stat -c '%s %Y' "${texts[@]}")
-if [ ! -f source ] || [ "$(cat source)" != "$source_key" ]; then
+text_take
+if text_is_new; then
     rm -rf tokenizer.json tokens.bin tokens.idx run
-    printf '%s\n' "$source_key" >source
 fi
-if [ ! -s tokenizer.json ]; then
-    say "vocabulary: 8,192 byte-level BPE"
-    "$dtx" tokenizer train --vocab 8192 --out tokenizer.json "${texts[@]}"
-fi
-if [ ! -s tokens.idx ]; then
-    say "tokens"
-    "$dtx" tokenize --tokenizer tokenizer.json --split "$split" --out tokens "${texts[@]}"
-fi
+text_tokens 8192
 
 export OMP_NUM_THREADS=1
 progress=auto

@@ -533,3 +533,28 @@ double dtx_model_flops(const struct dtx_model_config *config, double keys)
     double block = dtx_attn_layer.flops(config, keys) + dtx_ffn_layer.flops(config, keys);
     return (double)config->layers * block + dtx_head_layer.flops(config, keys);
 }
+
+enum dtx_status dtx_model_count(struct dtx_ctx *ctx, const struct dtx_model_config *config, const struct dtx_mesh *mesh,
+                                int64_t *out)
+{
+    struct dtx_params params;
+    struct dtx_queue queue = {0};
+    struct dtx_model *declared;
+    struct dtx_env env = {.ctx = ctx,
+                          .queue = &queue,
+                          .mesh = mesh,
+                          .params = &params,
+                          .model = config,
+                          .act = DTX_F32,
+                          .master = DTX_F32,
+                          .max_rows = 1,
+                          .max_length = 1};
+    DTX_TRY(ctx, dtx_params_create(ctx, &params));
+    enum dtx_status status = dtx_model_declare(&env, &declared);
+    if (status == DTX_OK) {
+        *out = dtx_params_total(&params);
+        dtx_model_free(declared);
+    }
+    dtx_params_free(&params);
+    return status;
+}

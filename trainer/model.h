@@ -43,6 +43,9 @@ enum dtx_status dtx_model_lambda(struct dtx_model *model, const struct dtx_tenso
  * keeps by the name in its list; no data where there is none. Layers of this stage count from 0, the embedding first.
  */
 struct dtx_tensor dtx_model_activation(const struct dtx_model *model, int layer, const char *name);
+/* Weights of the whole model, tied ones once, from the table alone: nothing is allocated. On any mesh the same. */
+enum dtx_status dtx_model_count(struct dtx_ctx *ctx, const struct dtx_model_config *config, const struct dtx_mesh *mesh,
+                                int64_t *out);
 /* Model FLOPs of one token's forward pass through the whole model when a query sees `keys` keys (training: 3 times). */
 double dtx_model_flops(const struct dtx_model_config *config, double keys);
 

@@ -153,29 +153,28 @@ static enum dtx_status show_all(struct dtx_ctx *ctx, const char *const *words, i
     return status;
 }
 
+/* Once, or again and again. */
+static enum dtx_status watch(struct dtx_ctx *ctx, const struct dtx_opt *opt, const char *const *words, int n_words)
+{
+    double seconds = dtx_opt_real(opt, "watch");
+    do {
+        DTX_TRY(ctx, show_all(ctx, words, n_words, dtx_opt_bool(opt, "json"), seconds > 0 && isatty(STDOUT_FILENO)));
+        if (seconds > 0)
+            dtx_clock_sleep(seconds);
+    } while (seconds > 0);
+    return DTX_OK;
+}
+
 static enum dtx_status run(struct dtx_ctx *ctx, int argc, char **argv)
 {
     static const struct dtx_opt_row *const tables[] = {rows};
     const char *words[MOST_RUNS];
-    int n_words = 0;
+    int n_words;
     struct dtx_opt *opt;
-    DTX_TRY(ctx, dtx_opt_create(ctx, tables, 1, &opt));
-    enum dtx_status status = dtx_opt_load_args(ctx, opt, argc, argv, words, MOST_RUNS, &n_words);
-    if (status == DTX_OK && n_words == 0 && !dtx_opt_bool(opt, "help"))
-        dtx_opt_fault(opt, "which runs? dtx status RUN…");
-    if (status == DTX_OK)
-        status = dtx_opt_check(ctx, opt);
-    if (status == DTX_OK && dtx_opt_bool(opt, "help")) {
-        printf("%s", usage);
-        dtx_opt_help(opt, stdout);
-    } else if (status == DTX_OK) {
-        double seconds = dtx_opt_real(opt, "watch");
-        do {
-            status = show_all(ctx, words, n_words, dtx_opt_bool(opt, "json"), seconds > 0 && isatty(STDOUT_FILENO));
-            if (seconds > 0)
-                dtx_clock_sleep(seconds);
-        } while (seconds > 0 && status == DTX_OK);
-    }
+    enum dtx_status status = dtx_command_options(ctx, tables, usage, "which runs? dtx status RUN…", argc, argv, words,
+                                                 MOST_RUNS, &n_words, &opt);
+    if (opt)
+        status = watch(ctx, opt, words, n_words);
     dtx_opt_free(opt);
     return status;
 }

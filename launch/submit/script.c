@@ -8,8 +8,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "kernels/base/status.h"
-
 extern char **environ;
 
 static void append(struct dtx_script *s, const char *text)

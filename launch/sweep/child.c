@@ -137,7 +137,8 @@ static void become(const struct dtx_sweep_runner *r, const struct dtx_sweep_chil
 {
     static const char *const others[] = {"DTX_RESUME", "DTX_INIT", "DTX_PRESET", "DTX_CHECKPOINT_DIR"};
     int null = open("/dev/null", O_RDONLY);
-    setpgid(0, 0); /* an interrupt from the terminal is the runner's to pass on */
+    setpgid(0, 0);            /* an interrupt from the terminal is the runner's to pass on */
+    signal(SIGTERM, SIG_DFL); /* the runner's handler would swallow one that comes before exec */
     prctl(PR_SET_PDEATHSIG, SIGTERM);
     if (getppid() != runner)
         _exit(127);

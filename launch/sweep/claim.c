@@ -57,7 +57,8 @@ void dtx_sweep_self_read(struct dtx_sweep_self *self, double stale)
     snprintf(self->place, sizeof self->place, "%s/%s", boot, space);
     start_of(self->pid, self->started, sizeof self->started);
     const char *array = getenv("SLURM_ARRAY_JOB_ID"), *task = getenv("SLURM_ARRAY_TASK_ID"),
-               *job = getenv("SLURM_JOB_ID");
+               *job = getenv("SLURM_JOB_ID"), *restart = getenv("SLURM_RESTART_COUNT");
+    self->restart = restart ? atoi(restart) : 0;
     if (array && task)
         snprintf(self->job, sizeof self->job, "%s_%s", array, task);
     else if (job)
@@ -169,14 +170,15 @@ static bool child_alive(const char *path)
 static bool alive(const struct dtx_sweep *sweep, const char *path, FILE *claim, const struct dtx_sweep_attempt *attempt,
                   const struct dtx_sweep_self *self)
 {
-    char place[128], pid[32], started[32];
+    char place[128], pid[32], started[32], restart[32];
     take(claim, "place", place, sizeof place);
     take(claim, "pid", pid, sizeof pid);
     take(claim, "started", started, sizeof started);
     if (strcmp(attempt->host, self->host) == 0 && strcmp(place, self->place) == 0)
         return process_alive(atol(pid), started) || child_alive(path);
-    /* Slurm runs a task once at a time: one of this very task is the run before a requeue. */
-    if (self->job[0] && strcmp(attempt->job, self->job) == 0)
+    /* Slurm runs a job once at a time: what this very job began before it was restarted has ended. */
+    take(claim, "restart", restart, sizeof restart);
+    if (self->job[0] && strcmp(attempt->job, self->job) == 0 && atoi(restart) < self->restart)
         return false;
     return age(sweep, path, self) < self->stale && !DTX_MUTANT(sweep_other_hosts_dead);
 }
@@ -217,10 +219,11 @@ enum dtx_status dtx_sweep_claim(struct dtx_ctx *ctx, const struct dtx_sweep *swe
     char path[DTX_SWEEP_PATH], mine[DTX_SWEEP_PATH], text[1024];
     struct stat made;
     claim_path(sweep, trial, k, "", path);
-    snprintf(mine, sizeof mine, "%s/state/.%s.%d.%s.%ld", sweep->dir, sweep->trials.item[trial].id, k, self->host,
-             self->pid);
-    snprintf(text, sizeof text, "host %s\nplace %s\npid %ld\nstarted %s\njob %s\ntime %.3f\nfrom %lld\n", self->host,
-             self->place, self->pid, self->started, self->job, dtx_clock_wall(), (long long)from);
+    snprintf(mine, sizeof mine, "%s/state/.%s.%d.%s.%ld.%s", sweep->dir, sweep->trials.item[trial].id, k, self->host,
+             self->pid, self->started);
+    snprintf(text, sizeof text, "host %s\nplace %s\npid %ld\nstarted %s\njob %s\nrestart %d\ntime %.3f\nfrom %lld\n",
+             self->host, self->place, self->pid, self->started, self->job, self->restart, dtx_clock_wall(),
+             (long long)from);
     DTX_TRY(ctx, dtx_disk_write_text(ctx, mine, text));
     int linked, cause;
     if (DTX_MUTANT(sweep_claim_overwrites))

@@ -18,6 +18,7 @@ struct dtx_sweep_self {
     long pid;
     char started[32]; /* the kernel's start time of that pid */
     char job[64];     /* Slurm's, "" without; an array's task as 12_3 */
+    int restart;      /* how often Slurm has restarted that job */
     double stale;     /* seconds */
 };
 void dtx_sweep_self_read(struct dtx_sweep_self *self, double stale);

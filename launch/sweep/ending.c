@@ -77,7 +77,7 @@ static enum dtx_sweep_outcome choose(struct dtx_sweep_runner *r, const struct dt
     return *crashes > r->retries ? DTX_SWEEP_FAILED : DTX_SWEEP_CRASHED;
 }
 
-static enum dtx_status not_done(struct dtx_sweep_runner *r, struct dtx_sweep_child *c, int code, const char *cause)
+enum dtx_status dtx_sweep_not_done(struct dtx_sweep_runner *r, struct dtx_sweep_child *c, int code, const char *cause)
 {
     const char *label = r->sweep.trials.item[c->trial].label;
     int crashes;
@@ -128,5 +128,5 @@ enum dtx_status dtx_sweep_child_ended(struct dtx_sweep_runner *r, struct dtx_swe
         snprintf(cause, sizeof cause, "%s", why);
         ended = CODE_CONFIG;
     }
-    return not_done(r, c, ended, cause);
+    return dtx_sweep_not_done(r, c, ended, cause);
 }

@@ -33,6 +33,8 @@ void dtx_sweep_trials_free(struct dtx_sweep_trials *t)
     *t = (struct dtx_sweep_trials){0};
 }
 
+static const double MOST_TOKENS = 0x1p53; /* far from where products of whole numbers overflow */
+
 /* What the axes but tokens have chosen. */
 struct expansion {
     struct dtx_ctx *ctx;
@@ -81,6 +83,11 @@ static enum dtx_status add_trials(const struct expansion *e, double tokens)
 {
     struct dtx_sweep_spec *spec = e->spec;
     struct dtx_sweep_trial common = {.start = -1}, *t;
+    if (!(tokens <= MOST_TOKENS)) {
+        dtx_opt_fault(spec->opt, "shape %lldx%lld: a training on %.3g tokens: more than 2^53 cannot be counted",
+                      (long long)e->shape->width, (long long)e->shape->layers, tokens);
+        return DTX_OK;
+    }
     plan_training(e, tokens, &common);
     for (int v = 0; v < spec->n_variants; v++) {
         struct dtx_sweep_model model;
@@ -187,12 +194,10 @@ static int64_t decay_steps(const struct dtx_sweep_spec *spec, const struct dtx_s
 
 static int64_t warmup_steps(const struct dtx_sweep_spec *spec, int64_t steps)
 {
-    int64_t warmup =
-        spec->warmup_share < 0 ? dtx_opt_int(spec->opt, "lr.warmup") : llround(spec->warmup_share * (double)steps);
-    return warmup;
+    return spec->warmup_share < 0 ? dtx_opt_int(spec->opt, "lr.warmup") : llround(spec->warmup_share * (double)steps);
 }
 
-/* The trial's options in full, and its id. `first`: the shortest of its family, whose warm-up all share. */
+/* The trial's options in full, and its id. */
 static enum dtx_status configure(const struct expansion *e, struct dtx_sweep_trial *t, int64_t warmup)
 {
     struct dtx_sweep_spec *spec = e->spec;
@@ -253,7 +258,7 @@ static enum dtx_status configure(const struct expansion *e, struct dtx_sweep_tri
 static enum dtx_status branch(const struct expansion *e, const struct dtx_sweep_trials *made, int first, int end)
 {
     struct dtx_sweep_trial *t;
-    int64_t warmup = warmup_steps(e->spec, made->item[first].steps), reached = 0;
+    int64_t warmup = warmup_steps(e->spec, made->item[first].steps), reached = 0; /* all have the shortest one's */
     int stem = -1;
     for (int i = first; i < end; i++) {
         const struct dtx_sweep_trial *own = &made->item[i];

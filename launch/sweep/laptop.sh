@@ -5,6 +5,7 @@
 #   tokenizes, plans, trains and fits: about 15 minutes on 2 cores. A second call goes on where the first one was stopped.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
+. launch/text.sh
 
 texts=() dir=laptop-sweep jobs=0
 while [ $# -gt 0 ]; do
@@ -22,27 +23,12 @@ cd "$dir"
 started=$SECONDS
 say() { printf '\n== %s (%d s)\n' "$*" $((SECONDS - started)); }
 
-split=blank-line
-if [ ${#texts[@]} -eq 0 ]; then
-    split=entry
-    texts=("$PWD/gcide.txt")
-    if [ ! -s gcide.txt ]; then
-        say "text: Debian's package dict-gcide (a dictionary, 40 MB of English)"
-        mkdir -p package
-        (cd package && { ls dict-gcide_*.deb >/dev/null 2>&1 || apt-get -q download dict-gcide 2>/dev/null; } &&
-            dpkg-deb -x dict-gcide_*.deb .) || { echo "laptop: cannot get dict-gcide; use --text FILE" >&2; exit 1; }
-        zcat package/usr/share/dictd/gcide.dict.dz >gcide.new
-        mv gcide.new gcide.txt
-    fi
+text_take
+if text_is_new; then
+    [ ! -e sweep ] || { echo "laptop: $dir/sweep was trained on other texts: remove $dir or give another --dir" >&2; exit 78; }
+    rm -f tokenizer.json tokens.bin tokens.idx
 fi
-if [ ! -s tokenizer.json ]; then
-    say "vocabulary: 1,024 byte-level BPE"
-    "$dtx" tokenizer train --vocab 1024 --out tokenizer.json "${texts[@]}"
-fi
-if [ ! -s tokens.idx ]; then
-    say "tokens"
-    "$dtx" tokenize --tokenizer tokenizer.json --split "$split" --out tokens "${texts[@]}"
-fi
+text_tokens 1024
 say "plan"
 "$dtx" sweep plan laptop --dir sweep --data.train tokens
 say "run"

@@ -52,11 +52,11 @@ struct totals {
     int64_t devices;
 };
 
-/* The spec's file: a path, or the name of a shipped one. */
+/* The spec's file: a path, or the name of a shipped one, beside which a sweep's folder may have the same name. */
 static void spec_path(const char *word, char path[DTX_SWEEP_PATH])
 {
     snprintf(path, DTX_SWEEP_PATH, "%s", word);
-    if (!strchr(word, '/') && access(word, F_OK) != 0)
+    if (!strchr(word, '/') && (access(word, F_OK) != 0 || dtx_disk_is_folder(word)))
         snprintf(path, DTX_SWEEP_PATH, "%s/%s.yaml", DTX_SWEEPS, word);
     if (access(path, F_OK) != 0)
         snprintf(path, DTX_SWEEP_PATH, "%s", word);
@@ -87,8 +87,12 @@ static enum dtx_status load_spec(struct dtx_ctx *ctx, int argc, char **argv, str
     if (n_words == 0)
         return dtx_fail(ctx, DTX_E_CONFIG, "which spec? dtx sweep plan SPEC.yaml (or laptop, figure3: those shipped)");
     spec_path(word, path);
+    if (access(path, F_OK) != 0 && !strpbrk(word, "/."))
+        return dtx_fail(ctx, DTX_E_CONFIG,
+                        "there is no spec '%s' here, nor a shipped one of that name (laptop, figure3)", word);
     DTX_TRY(ctx, dtx_opt_load_env(ctx, spec->opt, environ));
     DTX_TRY(ctx, dtx_opt_load_file(ctx, spec->opt, path, DTX_OPT_FILE));
+    dtx_sweep_spec_refuse(spec->opt);
     DTX_TRY(ctx, dtx_session_load_preset(ctx, spec->opt));
     base_name(path, sweep->name);
     /* A trial has a core of its own unless the spec says otherwise. */
@@ -287,13 +291,11 @@ static enum dtx_status make(struct dtx_ctx *ctx, struct dtx_sweep_spec *spec, st
 
 enum dtx_status dtx_sweep_plan(struct dtx_ctx *ctx, int argc, char **argv)
 {
-    static const struct dtx_sweep_spec empty;
     struct dtx_sweep sweep = {0};
     void *memory;
     bool help = false;
     DTX_TRY(ctx, dtx_mem_alloc(ctx, 1, sizeof(struct dtx_sweep_spec), &memory));
     struct dtx_sweep_spec *spec = memory;
-    *spec = empty;
     enum dtx_status status = load_spec(ctx, argc, argv, spec, &sweep, &help);
     if (help) {
         printf("%s", usage);

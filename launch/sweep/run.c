@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "kernels/base/clock.h"
+#include "kernels/base/command.h"
 #include "kernels/base/host.h"
 #include "kernels/base/mem.h"
 #include "kernels/base/meter.h"
@@ -136,7 +137,7 @@ static enum dtx_status choose_jobs(struct dtx_sweep_runner *r, int64_t asked)
 
 static enum dtx_status look(struct dtx_sweep_runner *r)
 {
-    return dtx_sweep_look(r->ctx, &r->sweep, &r->self, r->state);
+    return dtx_sweep_look(r->ctx, &r->sweep, &r->self, r->wanted, r->state);
 }
 
 /* What was given up before this call is pending to it with --again. */
@@ -179,7 +180,8 @@ static enum dtx_status begin(struct dtx_sweep_runner *r, int trial, struct dtx_s
         c->before[fread(c->before, 1, sizeof c->before - 1, file)] = '\0';
         fclose(file);
     }
-    if (dtx_sweep_child_start(r, c) == DTX_OK) {
+    enum dtx_status status = dtx_sweep_child_start(r, c);
+    if (status == DTX_OK) {
         dtx_log(r->ctx, DTX_LOG_INFO, "trial %d %s: attempt %d%s", trial + 1, r->sweep.trials.item[trial].label,
                 c->attempt, c->from > 0 ? ", goes on" : "");
         return DTX_OK;
@@ -187,8 +189,7 @@ static enum dtx_status begin(struct dtx_sweep_runner *r, int trial, struct dtx_s
     char cause[512];
     snprintf(cause, sizeof cause, "%.500s", r->ctx->error.text);
     dtx_error_clear(r->ctx);
-    dtx_log(r->ctx, DTX_LOG_WARN, "trial %d %s: %s", trial + 1, r->sweep.trials.item[trial].label, cause);
-    DTX_TRY(r->ctx, dtx_sweep_end_attempt(r->ctx, &r->sweep, trial, c->attempt, DTX_SWEEP_FAILED, cause));
+    DTX_TRY(r->ctx, dtx_sweep_not_done(r, c, dtx_status_exit_code(status), cause));
     return look(r);
 }
 
@@ -414,21 +415,14 @@ enum dtx_status dtx_sweep_run(struct dtx_ctx *ctx, int argc, char **argv)
 {
     static const struct dtx_opt_row *const tables[] = {rows};
     struct dtx_sweep_runner runner = {.ctx = ctx};
-    const char *words[1];
-    int n_words = 0;
+    const char *dir;
+    int n_words;
     struct dtx_opt *opt;
-    DTX_TRY(ctx, dtx_opt_create(ctx, tables, 1, &opt));
-    enum dtx_status status = dtx_opt_load_args(ctx, opt, argc, argv, words, 1, &n_words);
-    if (status == DTX_OK && n_words == 0 && !dtx_opt_bool(opt, "help"))
-        dtx_opt_fault(opt, "which sweep? dtx sweep run SWEEP (the folder that dtx sweep plan made)");
-    if (status == DTX_OK)
-        status = dtx_opt_check(ctx, opt);
-    if (status == DTX_OK && dtx_opt_bool(opt, "help")) {
-        printf("%s", usage);
-        dtx_opt_help(opt, stdout);
-    } else if (status == DTX_OK) {
-        status = run_sweep(&runner, opt, words[0]);
-    }
+    enum dtx_status status = dtx_command_options(
+        ctx, tables, usage, "which sweep? dtx sweep run SWEEP (the folder that dtx sweep plan made)", argc, argv, &dir,
+        1, &n_words, &opt);
+    if (opt)
+        status = run_sweep(&runner, opt, dir);
     dtx_sweep_free(&runner.sweep);
     dtx_mem_free(runner.state);
     dtx_mem_free(runner.order);

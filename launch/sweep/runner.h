@@ -42,6 +42,9 @@ enum dtx_status dtx_sweep_child_start(struct dtx_sweep_runner *runner, struct dt
 void dtx_sweep_child_stop(struct dtx_sweep_child *child);
 /* The process has ended with `code` of waitpid: what became of the trial, written down. */
 enum dtx_status dtx_sweep_child_ended(struct dtx_sweep_runner *runner, struct dtx_sweep_child *child, int code);
+/* The attempt has ended with `code` of dtx train, and the trial is not done: what comes next, written down. */
+enum dtx_status dtx_sweep_not_done(struct dtx_sweep_runner *runner, struct dtx_sweep_child *child, int code,
+                                   const char *cause);
 /* Writes the record of a trial whose run is complete; *done. */
 enum dtx_status dtx_sweep_finish_verified(struct dtx_sweep_runner *runner, int trial, int attempt, bool *done);
 

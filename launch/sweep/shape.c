@@ -15,32 +15,6 @@ static void set_int(struct dtx_opt *opt, const char *key, int64_t value)
     dtx_opt_set(opt, key, text, DTX_OPT_FLAG, "sweep");
 }
 
-/* Weights of the whole model from the table of weights alone; nothing is allocated. */
-static enum dtx_status count_weights(struct dtx_ctx *ctx, const struct dtx_model_config *model, int64_t *total)
-{
-    struct dtx_mesh mesh = {.size = {1, 1, 1, 1}};
-    struct dtx_params params;
-    struct dtx_queue queue = {0};
-    struct dtx_model *declared;
-    struct dtx_env env = {.ctx = ctx,
-                          .queue = &queue,
-                          .mesh = &mesh,
-                          .params = &params,
-                          .model = model,
-                          .act = DTX_F32,
-                          .master = DTX_F32,
-                          .max_rows = 1,
-                          .max_length = 1};
-    DTX_TRY(ctx, dtx_params_create(ctx, &params));
-    enum dtx_status status = dtx_model_declare(&env, &declared);
-    if (status == DTX_OK) {
-        *total = dtx_params_total(&params);
-        dtx_model_free(declared);
-    }
-    dtx_params_free(&params);
-    return status;
-}
-
 /* Widths that heads of both kinds can share: multiples of two maps of the head's width or, where the number of heads is
  * fixed, of two even maps of each. */
 static int64_t width_unit(const struct dtx_opt *opt, const struct dtx_attn_variant *base)
@@ -105,7 +79,8 @@ enum dtx_status dtx_sweep_model_make(struct dtx_ctx *ctx, struct dtx_sweep_spec 
         return DTX_OK;
     const struct dtx_model_config *m = &out->config;
     double length = (double)dtx_opt_int(spec->opt, "train.length");
-    DTX_TRY(ctx, count_weights(ctx, m, &out->n[DTX_SWEEP_TOTAL]));
+    const struct dtx_mesh alone = {.size = {1, 1, 1, 1}};
+    DTX_TRY(ctx, dtx_model_count(ctx, m, &alone, &out->n[DTX_SWEEP_TOTAL]));
     out->n[DTX_SWEEP_NONEMBEDDING] = out->n[DTX_SWEEP_TOTAL] - (m->tied ? 1 : 2) * m->vocab * m->width;
     out->n[DTX_SWEEP_MATMUL] = (int64_t)(dtx_model_flops(m, 0) / 2);
     out->flops_per_token[0] = 3 * dtx_model_flops(m, (length + 1) / 2);

@@ -64,16 +64,17 @@ static void fault(struct dtx_opt *opt, const char *key, const char *item, const 
     dtx_opt_fault(opt, "%s: %s: '%s' %s", dtx_opt_from(opt, key), key, item, what);
 }
 
+static const double MOST = 0x1p53; /* every whole number up to it is a double */
+
 static void read_numbers(struct dtx_opt *opt, const char *key, bool whole, struct dtx_sweep_numbers *out)
 {
     char item[128], *end;
     const char *rest = dtx_opt_text(opt, key);
     while (next_item(&rest, item, sizeof item)) {
         double value = strtod(item, &end);
-        if (end == item || *end || !isfinite(value) || value < 0 || (!whole && value == 0))
-            fault(opt, key, item, "is no number above 0");
-        else if (whole && value != floor(value))
-            fault(opt, key, item, "is no whole number");
+        bool good = end != item && *end == '\0' && isfinite(value);
+        if (!good || (whole ? value < 0 || value > MOST || value != floor(value) : value <= 0))
+            fault(opt, key, item, whole ? "is no whole number from 0 to 2^53" : "is no number above 0");
         else if (out->n == DTX_SWEEP_LIST) {
             fault(opt, key, item, "is one item too many (at most 256)");
             return;
@@ -169,10 +170,14 @@ static void check_axes(struct dtx_sweep_spec *spec)
         dtx_opt_fault(opt, "sweep.seeds and sweep.lr_scales need one item at least");
     if (dtx_opt_int(opt, "eval.samples") == 0 || dtx_opt_real(opt, "data.heldout") == 0)
         dtx_opt_fault(opt, "a trial's result is its held-out loss: eval.samples and data.heldout must be above 0");
+}
+
+void dtx_sweep_spec_refuse(struct dtx_opt *opt)
+{
     static const char *const own[] = {"train.steps",  "train.seed",  "train.until", "train.stages",
                                       "model.layers", "model.width", "run.dir",     "checkpoint.dir"};
     for (size_t i = 0; i < sizeof own / sizeof *own; i++)
-        if (dtx_opt_is_given(opt, own[i]) && !*dtx_opt_text(opt, "preset"))
+        if (dtx_opt_is_given(opt, own[i]))
             dtx_opt_fault(opt, "%s: %s is the sweep's to choose (sweep.shapes, tokens, budgets, seeds)",
                           dtx_opt_from(opt, own[i]), own[i]);
 }

@@ -48,6 +48,8 @@ struct dtx_sweep_spec {
 
 extern const struct dtx_opt_row dtx_sweep_options[]; /* the group `sweep`, and `preset` */
 
+/* Adds a fault for each option that each trial has its own of. Before a preset is loaded: its may stay. */
+void dtx_sweep_spec_refuse(struct dtx_opt *opt);
 /* Lists and names from spec->opt; faults are added to it for dtx_opt_check. */
 void dtx_sweep_spec_read(struct dtx_sweep_spec *spec);
 void dtx_sweep_spec_free(struct dtx_sweep_spec *spec);

@@ -73,7 +73,9 @@ static void look_at(const struct dtx_sweep *sweep, int trial, const struct dtx_s
         dtx_sweep_attempt_read(sweep, trial, k, self, &s->last);
         s->failures += s->last.outcome == DTX_SWEEP_CRASHED || s->last.outcome == DTX_SWEEP_FAILED;
     }
-    if (s->last.alive || (s->last.outcome == DTX_SWEEP_UNFINISHED && dtx_sweep_run_busy(sweep, trial)))
+    /* Whoever is at work in the run after its attempt has ended (another host's trainer that was thought to be lost,
+     * ranks that outlive their launcher) would refuse another attempt. */
+    if (s->last.alive || (s->last.outcome < DTX_SWEEP_FAILED && dtx_sweep_run_busy(sweep, trial)))
         s->phase = DTX_SWEEP_RUNNING;
     else if (s->last.outcome == DTX_SWEEP_FAILED)
         s->phase = DTX_SWEEP_GIVEN_UP;
@@ -82,7 +84,7 @@ static void look_at(const struct dtx_sweep *sweep, int trial, const struct dtx_s
 }
 
 enum dtx_status dtx_sweep_look(struct dtx_ctx *ctx, const struct dtx_sweep *sweep, const struct dtx_sweep_self *self,
-                               struct dtx_sweep_state states[])
+                               const bool *wanted, struct dtx_sweep_state states[])
 {
     int n = sweep->trials.n;
     int *attempts = malloc((size_t)n * sizeof *attempts + 1);
@@ -92,6 +94,8 @@ enum dtx_status dtx_sweep_look(struct dtx_ctx *ctx, const struct dtx_sweep *swee
     for (int i = 0; i < n && status == DTX_OK; i++) { /* what a trial starts from stands before it */
         struct dtx_sweep_state *s = &states[i];
         int start = sweep->trials.item[i].start;
+        if (wanted && !wanted[i])
+            continue;
         s->attempts = attempts[i];
         if (s->phase != DTX_SWEEP_DONE)
             look_at(sweep, i, self, s);

@@ -23,9 +23,10 @@ struct dtx_sweep_state {
     struct dtx_sweep_record record; /* where it is done */
 };
 
-/* states: one a trial, zeroed before the first call; what is done stays. */
+/* states: one a trial, zeroed before the first call; what is done stays. wanted: looks at those alone, among them
+ * what each starts from; NULL: at all. */
 enum dtx_status dtx_sweep_look(struct dtx_ctx *ctx, const struct dtx_sweep *sweep, const struct dtx_sweep_self *self,
-                               struct dtx_sweep_state states[]);
+                               const bool *wanted, struct dtx_sweep_state states[]);
 /* "pending", "running", "done", "failed", "diverged". */
 const char *dtx_sweep_phase_name(enum dtx_sweep_phase phase);
 /* Step of the newest checkpoint in the run's own folder; 0: none. */

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "kernels/base/clock.h"
+#include "kernels/base/command.h"
 #include "kernels/base/mem.h"
 #include "kernels/base/meter.h"
 #include "launch/status/cells.h"
@@ -163,7 +164,7 @@ static void print_json(const struct view *v)
 
 static enum dtx_status show(struct view *v, bool json, bool live)
 {
-    DTX_TRY(v->ctx, dtx_sweep_look(v->ctx, &v->sweep, &v->self, v->state));
+    DTX_TRY(v->ctx, dtx_sweep_look(v->ctx, &v->sweep, &v->self, NULL, v->state));
     if (live && !json)
         printf("\033[H\033[J"); /* the terminal's first line, the rest empty */
     if (json)
@@ -203,21 +204,13 @@ enum dtx_status dtx_sweep_status(struct dtx_ctx *ctx, int argc, char **argv)
 {
     static const struct dtx_opt_row *const tables[] = {rows};
     struct view view = {.ctx = ctx};
-    const char *words[1];
-    int n_words = 0;
+    const char *dir;
+    int n_words;
     struct dtx_opt *opt;
-    DTX_TRY(ctx, dtx_opt_create(ctx, tables, 1, &opt));
-    enum dtx_status status = dtx_opt_load_args(ctx, opt, argc, argv, words, 1, &n_words);
-    if (status == DTX_OK && n_words == 0 && !dtx_opt_bool(opt, "help"))
-        dtx_opt_fault(opt, "which sweep? dtx sweep status SWEEP");
-    if (status == DTX_OK)
-        status = dtx_opt_check(ctx, opt);
-    if (status == DTX_OK && dtx_opt_bool(opt, "help")) {
-        printf("%s", usage);
-        dtx_opt_help(opt, stdout);
-    } else if (status == DTX_OK) {
-        status = show_sweep(&view, opt, words[0]);
-    }
+    enum dtx_status status = dtx_command_options(ctx, tables, usage, "which sweep? dtx sweep status SWEEP", argc, argv,
+                                                 &dir, 1, &n_words, &opt);
+    if (opt)
+        status = show_sweep(&view, opt, dir);
     dtx_sweep_free(&view.sweep);
     dtx_mem_free(view.state);
     dtx_mem_free(view.cell);

@@ -2,11 +2,11 @@
 #include <errno.h>
 #include <limits.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "kernels/base/command.h"
 #include "kernels/base/mem.h"
 #include "launch/submit/script.h"
 #include "launch/sweep/commands.h"
@@ -64,7 +64,7 @@ static enum dtx_status list_left(struct submission *s)
     dtx_sweep_self_read(&self, 120);
     DTX_TRY(s->ctx, dtx_mem_alloc(s->ctx, n, sizeof *s->state, &memory));
     s->state = memory;
-    DTX_TRY(s->ctx, dtx_sweep_look(s->ctx, &s->sweep, &self, s->state));
+    DTX_TRY(s->ctx, dtx_sweep_look(s->ctx, &s->sweep, &self, NULL, s->state));
     for (int i = 0, end; i < n; i = end) {
         end = i + 1;
         s->running += s->state[i].phase == DTX_SWEEP_RUNNING;
@@ -141,8 +141,10 @@ static enum dtx_status submit(struct submission *s, const char *dir)
         return dtx_fail(s->ctx, DTX_E_CONFIG,
                         "nodes: %d ranks of a trial (sweep.ranks) are not a multiple of %lld nodes", s->sweep.ranks,
                         (long long)dtx_opt_int(s->opt, "nodes"));
-    if (strpbrk(s->sweep.dir, " \t\n\\%"))
-        return dtx_fail(s->ctx, DTX_E_CONFIG, "sbatch does not take blanks, \\ and %% in %s", s->sweep.dir);
+    const char *const words[] = {s->sweep.dir, s->sweep.folder, s->sweep.name};
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        if (strpbrk(words[i], " \t\n\\%"))
+            return dtx_fail(s->ctx, DTX_E_CONFIG, "sbatch does not take blanks, \\ and %% in '%s'", words[i]);
     DTX_TRY(s->ctx, list_left(s));
     fill_script(s);
     if (dtx_opt_bool(s->opt, "dry-run")) {
@@ -164,31 +166,20 @@ static enum dtx_status submit(struct submission *s, const char *dir)
 enum dtx_status dtx_sweep_submit(struct dtx_ctx *ctx, int argc, char **argv)
 {
     static const struct dtx_opt_row *const tables[] = {rows};
-    static const struct submission empty;
-    const char *words[1];
-    int n_words = 0;
-    struct submission *s = malloc(sizeof *s);
-    if (!s)
-        return dtx_fail(ctx, DTX_E_MEMORY, "submit: no memory");
-    *s = empty;
+    void *memory;
+    const char *dir;
+    int n_words;
+    DTX_TRY(ctx, dtx_mem_alloc(ctx, 1, sizeof(struct submission), &memory));
+    struct submission *s = memory;
     s->ctx = s->script.ctx = ctx;
     s->script.template = "sweep.sbatch";
-    enum dtx_status status = dtx_opt_create(ctx, tables, 1, &s->opt);
-    if (status == DTX_OK)
-        status = dtx_opt_load_args(ctx, s->opt, argc, argv, words, 1, &n_words);
-    if (status == DTX_OK && n_words == 0 && !dtx_opt_bool(s->opt, "help"))
-        dtx_opt_fault(s->opt, "which sweep? dtx sweep submit SWEEP");
-    if (status == DTX_OK)
-        status = dtx_opt_check(ctx, s->opt);
-    if (status == DTX_OK && dtx_opt_bool(s->opt, "help")) {
-        printf("%s", usage);
-        dtx_opt_help(s->opt, stdout);
-    } else if (status == DTX_OK) {
-        status = submit(s, words[0]);
-    }
+    enum dtx_status status = dtx_command_options(ctx, tables, usage, "which sweep? dtx sweep submit SWEEP", argc, argv,
+                                                 &dir, 1, &n_words, &s->opt);
+    if (s->opt)
+        status = submit(s, dir);
     dtx_sweep_free(&s->sweep);
     dtx_mem_free(s->state);
     dtx_opt_free(s->opt);
-    free(s);
+    dtx_mem_free(s);
     return status;
 }

@@ -290,6 +290,11 @@ enum dtx_status dtx_sweep_compare(struct dtx_ctx *ctx, struct dtx_sweep *sweep, 
     enum dtx_status status = dtx_sweep_read(ctx, sweep->dir, &old);
     for (int i = 0; i < sweep->trials.n && status == DTX_OK; i++)
         change->kept += index_of(&old.trials, sweep->trials.item[i].id) >= 0;
+    if (status == DTX_OK && old.ranks != sweep->ranks)
+        status = dtx_fail(ctx, DTX_E_CONFIG,
+                          "sweep.ranks: the trials of %s have %d ranks each, those of this plan %d: --dir makes "
+                          "another sweep",
+                          sweep->dir, old.ranks, sweep->ranks);
     change->there = true;
     change->added = sweep->trials.n - change->kept;
     change->missing = old.trials.n - change->kept;
@@ -299,6 +304,10 @@ enum dtx_status dtx_sweep_compare(struct dtx_ctx *ctx, struct dtx_sweep *sweep, 
                      "%s holds another sweep: of this plan's %d trials %d are new, and %d of its own are not in this "
                      "plan. A table never changes: --extend adds the new ones behind it, --dir makes another",
                      sweep->dir, sweep->trials.n, change->added, change->missing);
+    if (status == DTX_OK && change->added > 0 && strcmp(old.folder, sweep->folder) != 0)
+        status = dtx_fail(ctx, DTX_E_CONFIG,
+                          "%s was planned in %s, where the relative paths of its trials begin: extend it from there",
+                          sweep->dir, old.folder);
     if (status == DTX_OK)
         status = merge(ctx, sweep, &old);
     dtx_sweep_free(&old);

@@ -47,24 +47,9 @@ static void read_preset(struct dtx_ctx *ctx, const char *preset, const char *att
 
 static int64_t count(struct dtx_ctx *ctx, const struct dtx_model_config *model, int tp, int pp)
 {
-    struct dtx_mesh mesh = {.size = {tp, 1, pp, 1}};
-    struct dtx_params params;
-    struct dtx_queue queue = {0};
-    struct dtx_model *declared;
-    assert_int_equal(dtx_params_create(ctx, &params), DTX_OK);
-    struct dtx_env env = {.ctx = ctx,
-                          .queue = &queue,
-                          .mesh = &mesh,
-                          .params = &params,
-                          .model = model,
-                          .act = DTX_F32,
-                          .master = DTX_F32,
-                          .max_rows = 1,
-                          .max_length = 1};
-    assert_int_equal(dtx_model_declare(&env, &declared), DTX_OK);
-    int64_t total = dtx_params_total(&params);
-    dtx_model_free(declared);
-    dtx_params_free(&params);
+    const struct dtx_mesh mesh = {.size = {tp, 1, pp, 1}};
+    int64_t total;
+    assert_int_equal(dtx_model_count(ctx, model, &mesh, &total), DTX_OK);
     return total;
 }
 

@@ -112,14 +112,38 @@ all_done stop
 claim() { printf 'host %s\nplace %s\npid %d\nstarted %s\njob \ntime 1\nfrom 0\n' "$@" >"claims/state/$(id_of claims 1).1"; }
 claim elsewhere other/pid 1 1
 [ "$(phase claims 1)" = running ] || complain "a fresh claim of another host is '$(phase claims 1)'"
+sed -i 's/^job .*/job 77\nrestart 1/' "claims/state/$(id_of claims 1).1"
+state=$(SLURM_JOB_ID=77 SLURM_RESTART_COUNT=1 phase claims 1)
+[ "$state" = running ] || complain "a fresh claim of the same job on another node is '$state'"
+state=$(SLURM_JOB_ID=77 SLURM_RESTART_COUNT=2 phase claims 1)
+[ "$state" = pending ] || complain "a claim of the same job before it was restarted is '$state'"
 touch -d '1 minute ago' "claims/state/$(id_of claims 1).1"
 [ "$(phase claims 1)" = pending ] || complain "an old claim of another host is '$(phase claims 1)'"
 claim "$(hostname)" "$(cat /proc/sys/kernel/random/boot_id)/$(readlink /proc/self/ns/pid)" $$ 12345
 [ "$(phase claims 1)" = pending ] || complain "a claim by a number that was used again is '$(phase claims 1)'"
+
+# An attempt has ended, but somebody is at work in the run: it is not for another attempt yet.
+mkdir -p "claims/runs/$(id_of claims 1)"
+printf 'outcome stopped\ntime 1\ncause \n' >"claims/state/$(id_of claims 1).1.end"
+exec 9>"claims/runs/$(id_of claims 1)/.lock"
+flock 9
+[ "$(phase claims 1)" = running ] || complain "a trial whose run is locked is '$(phase claims 1)'"
+exec 9>&-
+[ "$(phase claims 1)" = pending ] || complain "a stopped trial is '$(phase claims 1)'"
+rm "claims/state/$(id_of claims 1).1.end"
 started=$(sed 's/.*) //' /proc/$$/stat | cut -d' ' -f20)
 claim "$(hostname)" "$(cat /proc/sys/kernel/random/boot_id)/$(readlink /proc/self/ns/pid)" $$ "$started"
 [ "$(phase claims 1)" = running ] || complain "a claim of a living process is '$(phase claims 1)'"
 rm "claims/state/$(id_of claims 1).1"
+
+# A trainer that cannot be started is tried again like one that crashes.
+"$DTX" sweep plan spec.yaml --dir unlogged --sweep.tokens 1280 >log 2>&1 || complain "plan: $(cat log)"
+mkdir -p "unlogged/runs/$(id_of unlogged 1)"
+touch "unlogged/runs/$(id_of unlogged 1)/logs"
+run unlogged --retries 1 --backoff 0
+[ $? = 1 ] && [ "$(end_of unlogged 1 1) $(end_of unlogged 1 2)" = "crashed failed" ] || complain "no folder of logs: $(cat log)"
+rm "unlogged/runs/$(id_of unlogged 1)/logs"
+run unlogged --again || complain "with a folder of logs: $(cat log)"
 
 # Behind the table's back.
 DTX_LR_PEAK=1 "$DTX" sweep run claims >log 2>&1

@@ -104,6 +104,8 @@ for pair in 1:833608704 3:1413271552 5:2794482176 7:6836744192 9:13123046400; do
     is figure3 "${pair%:*}" n_total "${pair#*:}"
     is figure3 "${pair%:*}" steps 40000
 done
+plan figure3 --data.train nowhere # beside the folder of that name
+grep -q 'holds this very table' out || complain "figure3 again: $(cat out)"
 is figure3 5 lr 1.5e-4
 is figure3 10 lr 7.5e-5
 is figure3 10 heads 40
@@ -127,12 +129,30 @@ cp grid/plan.jsonl before
 [ $? = 78 ] && grep -q '4 are new, and 0 of its own' err && cmp -s before grid/plan.jsonl || complain "another spec: $(cat err)"
 refused '4 are new, and 4 of its own' spec.yaml --dir grid --sweep.branch false --lr.peak 2e-2
 refused '4 are new, and 4 of its own' spec.yaml --dir grid --sweep.branch false --model.norm_eps 1e-6
+refused 'sweep.ranks: the trials of .*grid have 1 ranks each, those of this plan 2' spec.yaml --dir grid --sweep.branch false \
+    --sweep.ranks 2
+mkdir -p elsewhere
+cp spec.yaml elsewhere
+(cd elsewhere && refused 'planned in .*: extend it from there' spec.yaml --dir ../grid --sweep.branch false --sweep.seeds 2 --extend
+    [ "$failures" = 0 ]) || complain "extended from elsewhere"
 plan spec.yaml --dir same --sweep.branch false --cpu.threads 2 --checkpoint.every 7 --log.every 3
 [ "$(ids same)" = "$(ids grid)" ] || complain "options that change no number change ids"
 plan spec.yaml --dir grid --sweep.branch false --sweep.seeds 2 --extend
 [ "$(grep -c '"trial"' grid/plan.jsonl)" = 8 ] || complain "extended: $(cat grid/plan.jsonl)"
 diff <(head -n 5 before) <(head -n 5 grid/plan.jsonl) >log || complain "extending changed rows: $(cat log)"
 for key in id lr flops; do [ "$(get grid 1 $key)" = "$(get branch 1 $key)" ] && [ $key = id ] && complain "same id"; done
+"$DTX" sweep submit grid --concurrent 3 --time 5 --sbatch 'qos=long mem=0' --account a --retries 7 --dry-run >out 2>err ||
+    complain "submit: $(cat err)"
+for line in '#SBATCH --job-name=spec' '#SBATCH --time=5' '#SBATCH --qos=long' '#SBATCH --mem=0' '#SBATCH --account=a' \
+    "#SBATCH --chdir=$work" "# sbatch --array=1-8%3 $work/grid/sweep.sbatch"; do
+    grep -qxF -- "$line" out || complain "submit: no '$line' in $(cat out)"
+done
+grep -q '^sweep=.*/grid ' out && grep -q '^options=(--retries 7) ' out && ! grep -q '^#SBATCH --signal' out && bash -n out ||
+    complain "submit: $(cat out)"
+mkdir -p 'with blank'
+(cd 'with blank' && "$DTX" sweep plan ../spec.yaml --dir "$work/blank") >log 2>&1 || complain "plan: $(cat log)"
+"$DTX" sweep submit blank --dry-run >out 2>err
+[ $? = 78 ] && grep -q "sbatch does not take blanks.*with blank'" err || complain "submit from a folder with a blank: $(cat err)"
 sed -i 's/"steps":40/"steps":41/' grid/plan.jsonl
 "$DTX" sweep status grid >out 2>err
 [ $? = 78 ] && grep -q 'damaged or was edited' err || complain "an edited table: $(cat out err)"
@@ -150,10 +170,17 @@ refused 'flag --sweep.budgets: sweep.budgets means nothing' spec.yaml --sweep.bu
 refused "flag --sweep.variants: sweep.variants: 'dif' is no attention" spec.yaml --sweep.variants dif
 refused 'spec.yaml:2: shape 32x2: model.width 32 cannot be cut' spec.yaml --model.heads 3
 refused "sweep.seeds: '1' stands there twice" spec.yaml --sweep.seeds 1,1
+for seed in -1 1.5 1e300; do
+    refused "sweep.seeds: '$seed' is no whole number from 0 to 2\^53" spec.yaml --sweep.seeds $seed
+done
+refused 'shape 32x2: a training on 1e.19 tokens: more than 2\^53' spec.yaml --sweep.tokens 1e19
+refused 'shape 32x2: a training on .* tokens: more than 2\^53' spec.yaml --sweep.tokens '' --sweep.tokens_per_weight 1e300
 refused 'eval.samples' spec.yaml --eval.samples 0
 refused 'flag --train.steps: train.steps is the sweep' spec.yaml --train.steps 5
+refused 'flag --train.steps: train.steps is the sweep' figure3 --train.steps 5 # also with a preset
 refused 'lr.warmup 50 is not below train.steps 40' spec.yaml --lr.warmup 50
 refused 'sweep.design' spec.yaml --sweep.design lattice
 refused 'cannot open' missing.yaml
+refused "there is no spec 'lapto' here, nor a shipped one of that name \(laptop, figure3\)" lapto
 [ ! -e spec ] || complain "--dry-run wrote something"
 finish
