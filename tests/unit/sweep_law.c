@@ -131,6 +131,7 @@ static void known_laws(void **state)
             s.y[i] = log(1e9) + (double)(i / SIDE) * 1.5;
             s.ln_loss[i] = cases[k].law->ln_loss(cases[k].p, s.x[i], s.y[i], 0, unused);
         }
+        assert_true(dtx_law_objective(cases[k].law, &s, 0, cases[k].p) == 0);
         SUCCEEDS(&ctx, dtx_law_fit(&ctx, cases[k].law, &s, 1e-3, 0, NULL, 1, &fit));
         for (int i = 0; i < fit.n; i++)
             is_near(cases[k].law->formula, fit.p[i], cases[k].p[i], 1e-5);
