@@ -7,6 +7,8 @@
 
 #include "kernels/base/mem.h"
 
+enum { COLUMNS_LIMIT = 4096 };
+
 static const int64_t bytes_limit = (int64_t)1 << 32;
 
 /* What is read: cells are cut out in place, each ended by a zero. */
@@ -124,8 +126,11 @@ static enum dtx_status make_room(struct scan *s, struct dtx_csv *csv)
 
 static enum dtx_status take_header(struct scan *s, struct dtx_csv *csv)
 {
-    for (bool last = false; !last; csv->columns++)
+    for (bool last = false; !last; csv->columns++) {
+        if (csv->columns == COLUMNS_LIMIT)
+            return dtx_fail(s->ctx, DTX_E_FORMAT, "%s: more than %d columns", s->name, (int)COLUMNS_LIMIT);
         DTX_TRY(s->ctx, take_cell(s, &csv->header[csv->columns], &last));
+    }
     s->line++;
     csv->cells = csv->header + csv->columns;
     for (int i = 0; i < csv->columns; i++)

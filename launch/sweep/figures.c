@@ -23,15 +23,42 @@ static bool grow(struct dtx_figures_maker *m)
     return true;
 }
 
+void dtx_figure_note(struct dtx_figure *f, const char *text)
+{
+    size_t n = f ? strlen(f->note) : 0;
+    if (f)
+        snprintf(f->note + n, sizeof f->note - n, "%s%s", n > 0 ? "; " : "", text);
+}
+
+void dtx_figure_extrapolated(struct dtx_figure *f)
+{
+    dtx_figure_note(f, "extrapolated");
+    if (f)
+        f->extrapolated = true;
+}
+
+const char *dtx_figure_infinite(const struct dtx_figure *f, double value)
+{
+    return value < 0 ? "-inf" : strcmp(f->unit, "ratio") == 0 ? "never" : "inf";
+}
+
 struct dtx_figure *dtx_figure_add(struct dtx_figures_maker *m, const char *variant, const char *method,
                                   const char *quantity, const char *at, const char *unit, double value, int64_t n_draws)
 {
+    char text[DTX_FIGURE_NOTE];
+    int64_t none = 0;
     if (m->status != DTX_OK || !grow(m))
         return NULL;
     struct dtx_figure *f = &m->out->at[m->out->n++];
     *f = (struct dtx_figure){.variant = variant, .method = method, .unit = unit, .value = value};
     snprintf(f->quantity, sizeof f->quantity, "%s", quantity);
     snprintf(f->at, sizeof f->at, "%s", at);
+    for (int64_t r = 0; r < n_draws; r++)
+        none += isnan(m->draws[r]);
+    if (none > 0) {
+        snprintf(text, sizeof text, "%lld of %lld resamples have none", (long long)none, (long long)n_draws);
+        dtx_figure_note(f, text);
+    }
     f->spread = dtx_spread_of(n_draws, m->draws, m->fit->options.interval);
     return f;
 }
@@ -75,7 +102,7 @@ static void add_part(struct dtx_figures_maker *m, const char *variant, const cha
         struct dtx_figure *f =
             dtx_figure_ask(m, variant, method, law->symbols[i], at, unit_of(law->symbols[i]), &q, e, NULL);
         if (f && strcmp(law->symbols[i], "E") == 0 && f->value < 1e-4)
-            snprintf(f->note, sizeof f->note, "vanishes: these points show no irreducible loss");
+            dtx_figure_note(f, "vanishes: these points show no irreducible loss");
     }
     dtx_figure_add(m, variant, method, "objective", at, "", e->fit.objective, 0);
     dtx_figure_add(m, variant, method, "residual_rms", at, "of ln L", e->goodness.rms, 0);

@@ -16,6 +16,7 @@ struct dtx_figure {
     const char *unit;       /* "nats", "weights", "tokens", "flops_6nd", "ratio", "" */
     double value;
     struct dtx_spread spread; /* NaN: none */
+    bool extrapolated;        /* beyond what was measured; the note says so too */
     char note[DTX_FIGURE_NOTE];
 };
 
@@ -26,6 +27,8 @@ struct dtx_figures {
 
 enum dtx_status dtx_figures_make(struct dtx_ctx *ctx, const struct dtx_fit *fit, struct dtx_figures *out);
 void dtx_figures_free(struct dtx_figures *figures);
+/* What stands for an infinite value of a figure: a share that nothing suffices for is "never". */
+const char *dtx_figure_infinite(const struct dtx_figure *figure, double value);
 
 /* --- for the files that make them --- */
 struct dtx_figures_maker {
@@ -36,7 +39,8 @@ struct dtx_figures_maker {
     enum dtx_status status; /* the first failure; what follows it does nothing */
 };
 
-/* Adds a row whose spread is that of the first n_draws of maker->draws (0: none). */
+/* Adds a row whose spread is that of the first n_draws of maker->draws (0: none). Draws without a value are left out
+ * of it, and the note counts them. */
 struct dtx_figure *dtx_figure_add(struct dtx_figures_maker *maker, const char *variant, const char *method,
                                   const char *quantity, const char *at, const char *unit, double value,
                                   int64_t n_draws);
@@ -54,6 +58,15 @@ struct dtx_figure *dtx_figure_ask(struct dtx_figures_maker *maker, const char *v
                                   const char *quantity, const char *at, const char *unit,
                                   const struct dtx_figure_query *query, const struct dtx_estimate *estimate,
                                   const struct dtx_estimate *base);
+
+/* Adds to the note; accepts NULL. */
+void dtx_figure_note(struct dtx_figure *figure, const char *text);
+void dtx_figure_extrapolated(struct dtx_figure *figure);
+
+/* Queries: the loss at n, d; the best N for c and its loss by a surface. */
+double dtx_figure_loss(const struct dtx_figure_query *query, const double *p, const double *base);
+double dtx_figure_best_size(const struct dtx_figure_query *query, const double *p, const double *base);
+double dtx_figure_best_loss(const struct dtx_figure_query *query, const double *p, const double *base);
 
 /* The frontier of every surface, the predictions asked for, and the shares of variants against the baseline. */
 void dtx_figures_frontier(struct dtx_figures_maker *maker);

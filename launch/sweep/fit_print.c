@@ -61,12 +61,12 @@ static void print_points(const struct dtx_fit *fit, FILE *file)
                 fit->paired ? "paired: every point has its partner of the same N, D and seed" : "independent");
 }
 
-static const char *real(double value, const char *format, char *text)
+static const char *real(const struct dtx_figure *f, double value, const char *format, char *text)
 {
     if (isnan(value))
         strcpy(text, "");
     else if (isinf(value))
-        strcpy(text, value > 0 ? "never" : "-inf");
+        strcpy(text, dtx_figure_infinite(f, value));
     else
         snprintf(text, NUMBER, format, value);
     return text;
@@ -76,11 +76,11 @@ static const char *real(double value, const char *format, char *text)
 static void print_value(const struct dtx_figure *f, FILE *file)
 {
     char value[NUMBER], se[NUMBER], low[NUMBER], high[NUMBER];
-    fputs(real(f->value, "%.6g", value), file);
+    fputs(real(f, f->value, "%.6g", value), file);
     if (!isnan(f->spread.se))
-        fprintf(file, " ± %s", real(f->spread.se, "%.2g", se));
+        fprintf(file, " ± %s", real(f, f->spread.se, "%.2g", se));
     if (!isnan(f->spread.low))
-        fprintf(file, " [%s, %s]", real(f->spread.low, "%.4g", low), real(f->spread.high, "%.4g", high));
+        fprintf(file, " [%s, %s]", real(f, f->spread.low, "%.4g", low), real(f, f->spread.high, "%.4g", high));
     if (f->unit[0] && strcmp(f->unit, "ratio") != 0)
         fprintf(file, " %s", f->unit);
     if (f->note[0])
@@ -160,7 +160,7 @@ void dtx_fit_print_table(const struct dtx_fit *fit, const struct dtx_figures *fi
 static void put_real(FILE *file, double value)
 {
     if (!isnan(value))
-        fprintf(file, isinf(value) ? "inf" : "%.12g", value);
+        fprintf(file, "%.12g", value);
 }
 
 void dtx_fit_print_csv(const struct dtx_figures *figures, FILE *file)
@@ -186,7 +186,7 @@ void dtx_fit_print_csv(const struct dtx_figures *figures, FILE *file)
 /* --- JSON --------------------------------------------------------------------------------------------------------- */
 static json_t *number(double value)
 {
-    return isfinite(value) ? json_real(value) : isinf(value) ? json_string("inf") : json_null();
+    return isfinite(value) ? json_real(value) : isinf(value) ? json_string(value > 0 ? "inf" : "-inf") : json_null();
 }
 
 static void add_missing(void *data, const char *variant, const char *what, const char *why)

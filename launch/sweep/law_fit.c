@@ -67,7 +67,7 @@ static double task_value(const void *data, const double *p, double *gradient)
         if (!one)
             memset(g, 0, sizeof *g * (size_t)t->n);
         double r = t->law->ln_loss(p, s->x[i] - t->x0, s->y[i] - t->y0, s->group[i], g) - s->ln_loss[i], size = fabs(r);
-        bool inside = size <= t->delta && !DTX_MUTANT(fit_huber_is_l1);
+        bool inside = size < t->delta && !DTX_MUTANT(fit_huber_is_l1);
         sum += s->weight[i] * (inside ? r * r / (2 * t->delta) : size - t->delta / 2);
         double slope = s->weight[i] * (inside ? r / t->delta : copysign(1, r));
         for (int k = 0; k < t->n; k++)

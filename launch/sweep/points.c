@@ -279,7 +279,8 @@ static int compare_points(const void *left, const void *right)
 static int compare_losses(const void *left, const void *right)
 {
     const struct dtx_point *a = *(struct dtx_point *const *)left, *b = *(struct dtx_point *const *)right;
-    return a->variant != b->variant ? a->variant - b->variant : compare(b->loss, a->loss);
+    int order = a->variant != b->variant ? a->variant - b->variant : compare(b->loss, a->loss);
+    return order ? order : compare((double)a->line, (double)b->line);
 }
 
 static bool same_place(const struct dtx_point *a, const struct dtx_point *b)

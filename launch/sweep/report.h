@@ -28,13 +28,14 @@ struct dtx_report_picture {
 };
 extern const struct dtx_report_picture dtx_report_pictures[]; /* ends with a name NULL */
 
-/* The shares of one method as the report shows and draws them: "N=… D=…" or "C_6nd=… N_opt=… D_opt=…". */
+/* Where a share holds: "N=… D=…" or "C_6nd=… N_opt=… D_opt=…". */
 bool dtx_report_place(const char *at, double *n, double *d, double *c);
 
 enum dtx_status dtx_report_draw(struct dtx_report *report, const struct dtx_report_picture *picture, int variant,
                                 FILE *script);
 
-/* Copies an SVG into the page: from <svg on, its ids made those of picture `number`. */
+/* Copies an SVG into the page: from <svg on, without groups that draw nothing, its ids made those of picture `number`.
+ */
 enum dtx_status dtx_report_inline_svg(struct dtx_ctx *ctx, FILE *svg, int number, FILE *page);
 
 /* The page; `words`: the command line. */

@@ -68,18 +68,44 @@ static void put_text(FILE *page, const char *format, ...)
     put_escaped(page, text);
 }
 
-/* A cell; NaN is empty, infinity "never". */
+/* A cell; NaN is empty. */
 static void put_number(FILE *page, const char *format, double value)
 {
     fputs("<td>", page);
-    if (isinf(value))
-        fputs("never", page);
-    else if (!isnan(value))
+    if (!isnan(value))
         fprintf(page, format, value);
     fputs("</td>", page);
 }
 
+/* A number that belongs to a figure; NaN is nothing. */
+static void put_value(const struct dtx_figure *f, const char *format, double value, FILE *page)
+{
+    if (isinf(value))
+        fputs(dtx_figure_infinite(f, value), page);
+    else if (!isnan(value))
+        fprintf(page, format, value);
+}
+
 /* --- pictures ----------------------------------------------------------------------------------------------------- */
+
+/* gnuplot opens a group for every change of pen, most of which draw nothing, and names what holds anyway. In place. */
+static void drop_idle(char *text)
+{
+    static const char usual[] = " stroke-linecap=\"butt\" stroke-linejoin=\"miter\"";
+    char *to = text;
+    for (const char *at = text; *at;) {
+        const char *end = strncmp(at, "<g ", 3) == 0 ? strchr(at, '>') : NULL;
+        const char *behind = end ? end + 1 + strspn(end + 1, " \t\n") : at;
+        if (strncmp(behind, "</g>", 4) == 0 && behind > at)
+            at = behind + 4 + strspn(behind + 4, "\n");
+        else if (strncmp(at, usual, sizeof usual - 1) == 0)
+            at += sizeof usual - 1;
+        else
+            *to++ = *at++;
+    }
+    *to = '\0';
+}
+
 enum dtx_status dtx_report_inline_svg(struct dtx_ctx *ctx, FILE *svg, int number, FILE *page)
 {
     static const char *const marks[] = {"id=\"", "id='", "href='#", "href=\"#", "url(#"};
@@ -90,6 +116,7 @@ enum dtx_status dtx_report_inline_svg(struct dtx_ctx *ctx, FILE *svg, int number
     DTX_TRY(ctx, dtx_mem_alloc(ctx, n + 1, 1, &memory));
     char *text = memory;
     size_t got = fread(text, 1, (size_t)n, svg);
+    drop_idle(text);
     const char *at = strstr(text, "<svg");
     if (got != (size_t)n || !at) {
         dtx_mem_free(memory);
@@ -152,15 +179,16 @@ static enum dtx_status put_pictures(struct dtx_report *r, FILE *page)
 
 /* --- what it comes to --------------------------------------------------------------------------------------------- */
 
-/* The figure of the largest measured scale, else NULL. */
+/* The figure at the frontier of the highest measured compute, or else at the largest measured size; NULL: there is
+ * none. */
 static const struct dtx_figure *last_measured(const struct dtx_report *r, const char *variant, const char *method,
-                                              const char *quantity)
+                                              const char *quantity, bool frontier)
 {
     const struct dtx_figure *found = NULL;
     for (int64_t i = 0; i < r->figures->n; i++) {
         const struct dtx_figure *f = &r->figures->at[i];
         if (strcmp(f->variant, variant) == 0 && strcmp(f->method, method) == 0 && strcmp(f->quantity, quantity) == 0 &&
-            !f->note[0] && strncmp(f->at, "C_6nd", 5) != 0)
+            !f->extrapolated && (strncmp(f->at, "C_6nd", 5) == 0) == frontier)
             found = f;
     }
     return found;
@@ -179,33 +207,42 @@ enum { SHARES = sizeof shares / sizeof *shares };
 
 static void put_interval(const struct dtx_report *r, const struct dtx_figure *f, FILE *page)
 {
-    if (!isnan(f->spread.low))
-        fprintf(page, " (%g %% interval %.1f to %.1f %%)", 100 * r->fit->options.interval, 100 * f->spread.low,
-                100 * f->spread.high);
+    if (isnan(f->spread.low))
+        return;
+    fprintf(page, " (%g %% interval ", 100 * r->fit->options.interval);
+    put_value(f, "%.1f %%", 100 * f->spread.low, page);
+    fputs(" to ", page);
+    put_value(f, "%.1f %%", 100 * f->spread.high, page);
+    fputc(')', page);
 }
 
-/* In words, by the first method that has it. */
+/* In words, by the first method that has it, at the frontier if it can: with few tokens or few weights a model is not
+ * what anybody would train. */
 static void put_key(const struct dtx_report *r, const char *variant, const char *quantity, const char *of, FILE *page)
 {
     for (int k = 0; k < SHARES; k++) {
-        const struct dtx_figure *f = last_measured(r, variant, shares[k].method, quantity);
+        const struct dtx_figure *f = last_measured(r, variant, shares[k].method, quantity, true);
+        f = f ? f : last_measured(r, variant, shares[k].method, quantity, false);
         if (!f)
             continue;
         fputs("<p class=\"key\"><b>", page);
         put_escaped(page, variant);
-        fputs("</b> reaches the loss of ", page);
+        fputs(isinf(f->value) ? "</b> does not reach the loss of " : "</b> reaches the loss of ", page);
         put_escaped(page, r->fit->variant[r->fit->baseline].name);
-        fprintf(page, " with <b>%.1f %%</b> of the %s", 100 * f->value, of);
+        if (isinf(f->value))
+            fprintf(page, " by <b>any number</b> of %s", of);
+        else
+            fprintf(page, " with <b>%.1f %%</b> of the %s", 100 * f->value, of);
         put_interval(r, f, page);
         fprintf(page, ", at %s: %s.</p>\n", f->at, shares[k].by);
         return;
     }
 }
 
-static void put_share_row(const struct dtx_report *r, const char *variant, int k, FILE *page)
+static void put_share_row(const struct dtx_report *r, const char *variant, int k, bool frontier, FILE *page)
 {
-    const struct dtx_figure *const f[] = {last_measured(r, variant, shares[k].method, "share of weights"),
-                                          last_measured(r, variant, shares[k].method, "share of tokens")};
+    const struct dtx_figure *const f[] = {last_measured(r, variant, shares[k].method, "share of weights", frontier),
+                                          last_measured(r, variant, shares[k].method, "share of tokens", frontier)};
     if (!f[0] && !f[1])
         return;
     fputs("<tr><td>", page);
@@ -213,10 +250,15 @@ static void put_share_row(const struct dtx_report *r, const char *variant, int k
     fprintf(page, ": %s</td>", shares[k].by);
     for (int i = 0; i < 2; i++) {
         fputs("<td>", page);
-        if (f[i] && isnan(f[i]->spread.low))
-            fprintf(page, "%.3f", f[i]->value);
-        else if (f[i])
-            fprintf(page, "%.3f [%.3f, %.3f]", f[i]->value, f[i]->spread.low, f[i]->spread.high);
+        if (f[i])
+            put_value(f[i], "%.3f", f[i]->value, page);
+        if (f[i] && !isnan(f[i]->spread.low)) {
+            fputs(" [", page);
+            put_value(f[i], "%.3f", f[i]->spread.low, page);
+            fputs(", ", page);
+            put_value(f[i], "%.3f", f[i]->spread.high, page);
+            fputc(']', page);
+        }
         fputs("</td>", page);
     }
     fprintf(page, "<td class=\"left\">%s</td></tr>\n", (f[0] ? f[0] : f[1])->at);
@@ -231,12 +273,13 @@ static void put_shares(const struct dtx_report *r, FILE *page)
             put_key(r, r->fit->variant[v].name, "share of weights", "weights", page);
             put_key(r, r->fit->variant[v].name, "share of tokens", "tokens", page);
         }
-    fputs("<div class=\"scroll\"><table><thead><tr><th>at the largest measured scale, by</th><th>share of weights</th>"
+    fputs("<div class=\"scroll\"><table><thead><tr><th>at the highest measured compute (C_6nd) and the largest size, "
+          "by</th><th>share of weights</th>"
           "<th>share of tokens</th><th class=\"left\">at</th></tr></thead><tbody>\n",
           page);
     for (int v = 0; v < r->fit->n_variants; v++)
-        for (int k = 0; k < SHARES && v != r->fit->baseline; k++)
-            put_share_row(r, r->fit->variant[v].name, k, page);
+        for (int k = 0; k < 2 * SHARES && v != r->fit->baseline; k++)
+            put_share_row(r, r->fit->variant[v].name, k % SHARES, k < SHARES, page);
     fputs("</tbody></table></div>\n", page);
 }
 
@@ -264,12 +307,13 @@ static void put_figure(const struct dtx_figure *f, FILE *page)
     put_escaped(page, f->quantity);
     fputs("</td><td class=\"left\">", page);
     put_escaped(page, f->at);
-    fputs("</td>", page);
-    put_number(page, "%.6g", f->value);
-    put_number(page, "%.2g", f->spread.se);
-    put_number(page, "%.5g", f->spread.low);
-    put_number(page, "%.5g", f->spread.high);
-    fprintf(page, "<td class=\"left\">%s%s%s</td></tr>\n", f->unit, f->unit[0] && f->note[0] ? ", " : "", f->note);
+    static const char *const formats[] = {"%.6g", "%.2g", "%.5g", "%.5g"};
+    const double values[] = {f->value, f->spread.se, f->spread.low, f->spread.high};
+    for (int i = 0; i < 4; i++) {
+        fputs("</td><td>", page);
+        put_value(f, formats[i], values[i], page);
+    }
+    fprintf(page, "</td><td class=\"left\">%s%s%s</td></tr>\n", f->unit, f->unit[0] && f->note[0] ? ", " : "", f->note);
 }
 
 static void put_figures(const struct dtx_report *r, FILE *page)

@@ -6,7 +6,7 @@
 #include "launch/sweep/frontier.h"
 #include "launch/sweep/report.h"
 
-enum { BAND = 48, CURVES_SHOWN = 60 };
+enum { BAND = 48, CURVES_SHOWN = 60, CURVE_PIXELS = 300 };
 
 static const char *const colours[] = {"#1f5fa8", "#d9541e", "#2a8c55", "#8a4fb0",
                                       "#b58900", "#c2316f", "#4a9ca6", "#666666"};
@@ -105,27 +105,29 @@ static const struct {
               {"equivalence (shared L(D) at one N)", ", shared L(D) (tokens)", "share of tokens"}};
 enum { SHARES = sizeof shares / sizeof *shares };
 
-/* Counts, and on request writes, the shares of one method; *most grows to the largest. */
-static int put_shares(struct dtx_report *r, int variant, int method, bool write, double *most)
+/* Counts, and with a top > 0 writes, the shares of one method; *most grows to the largest. What is more than the top,
+ * or never, stands at the top. */
+static int put_shares(struct dtx_report *r, int variant, int method, double top, double *most)
 {
     int n = 0;
-    if (write)
+    if (top > 0)
         fprintf(r->script, "$share_%d_%d << end\n", variant, method);
     for (int64_t i = 0; i < r->figures->n; i++) {
         const struct dtx_figure *f = &r->figures->at[i];
         double size, tokens, compute;
         if (strcmp(f->variant, r->fit->variant[variant].name) != 0 || strcmp(f->method, shares[method].method) != 0 ||
-            strcmp(f->quantity, shares[method].quantity) != 0 || !isfinite(f->value) || f->value <= 0 ||
+            strcmp(f->quantity, shares[method].quantity) != 0 || isnan(f->value) ||
             !dtx_report_place(f->at, &size, &tokens, &compute))
             continue;
-        double low = isfinite(f->spread.low) && f->spread.low > 0 ? f->spread.low : f->value;
-        double high = isfinite(f->spread.high) ? f->spread.high : f->value;
-        if (write)
-            fprintf(r->script, "%.6g %.6g %.6g %.6g\n", 6 * size * tokens, f->value, low, high);
-        *most = fmax(*most, f->value);
+        double low = isnan(f->spread.low) ? f->value : f->spread.low;
+        double high = isnan(f->spread.high) ? f->value : f->spread.high;
+        if (top > 0)
+            fprintf(r->script, "%.6g %.6g %.6g %.6g\n", 6 * size * tokens, fmin(f->value, top), fmin(low, top),
+                    fmin(high, top));
+        *most = isinf(f->value) ? *most : fmax(*most, f->value);
         n++;
     }
-    if (write)
+    if (top > 0)
         fputs("end\n", r->script);
     return n;
 }
@@ -137,7 +139,7 @@ static bool any_shares(const struct dtx_report *r, int variant)
     (void)variant;
     for (int v = 0; v < r->fit->n_variants; v++)
         for (int k = 0; k < SHARES; k++)
-            if (put_shares(&copy, v, k, false, &most) > 0)
+            if (put_shares(&copy, v, k, 0, &most) > 0)
                 return true;
     return false;
 }
@@ -150,17 +152,21 @@ static void draw_shares(struct dtx_report *r, int variant)
     (void)variant;
     for (int v = 0; v < r->fit->n_variants; v++)
         for (int k = 0; k < SHARES; k++)
-            put_shares(r, v, k, true, &most);
+            put_shares(r, v, k, 0, &most);
+    double top = fmin(1.2 * most, 10);
+    for (int v = 0; v < r->fit->n_variants; v++)
+        for (int k = 0; k < SHARES; k++)
+            put_shares(r, v, k, top, &most);
     fprintf(r->script,
             "set logscale x\nset format x '10^{%%T}'\nset xlabel 'C = 6 N D of the baseline (FLOPs)'\n"
-            "set ylabel 'share of what the baseline needs'\nset yrange [0:%.3g]\n",
-            fmin(1.2 * most, 10));
+            "set ylabel 'share of what the baseline needs'\nset key below\nset yrange [0:%.9g]\n",
+            top);
     double low = INFINITY, high = -INFINITY;
-    extent(r->fit->variant[r->fit->baseline].set.n, r->fit->variant[r->fit->baseline].set.ln_c, &low, &high);
+    dtx_set_extent_6nd(&r->fit->variant[r->fit->baseline].set, &low, &high);
     put_limit(r, exp(high) * 1.3);
     for (int v = 0, shade = 1; v < r->fit->n_variants; v++)
         for (int k = 0; k < SHARES; k++) {
-            if (put_shares(r, v, k, false, &most) == 0)
+            if (put_shares(r, v, k, 0, &most) == 0)
                 continue;
             fprintf(next(r, &first),
                     "$share_%d_%d using ($1*%g):2:3:4 with yerrorbars pointtype %d pointsize 0.8 linecolor rgb '%s'", v,
@@ -179,12 +185,6 @@ static bool any_law(const struct dtx_report *r, enum dtx_fit_law which)
     return false;
 }
 
-static double loss_of(const struct dtx_figure_query *q, const double *p, const double *base)
-{
-    (void)base;
-    return dtx_law_loss(q->law, p, q->n, q->d, q->group);
-}
-
 static void draw_line(struct dtx_report *r, enum dtx_fit_law which, bool size)
 {
     bool first = true;
@@ -196,7 +196,7 @@ static void draw_line(struct dtx_report *r, enum dtx_fit_law which, bool size)
     }
     for (int v = 0; v < r->fit->n_variants; v++) {
         const struct dtx_fit_part *part = &r->fit->variant[v].part[which];
-        struct dtx_figure_query q = {.law = dtx_fit_laws[which], .n = 1, .d = 1, .of = loss_of};
+        struct dtx_figure_query q = {.law = dtx_fit_laws[which], .n = 1, .d = 1, .of = dtx_figure_loss};
         if (part->dropped[0])
             continue;
         put_band(r, "band", v, &q, size ? &q.n : &q.d, low - 0.2, high + log(3), &part->estimate);
@@ -251,19 +251,6 @@ static bool any_surface(const struct dtx_report *r, int variant)
     return any_law(r, DTX_FIT_SURFACE);
 }
 
-static double best_loss(const struct dtx_figure_query *q, const double *p, const double *base)
-{
-    (void)base;
-    return dtx_frontier_loss(p, q->group, q->c);
-}
-
-static double best_size(const struct dtx_figure_query *q, const double *p, const double *base)
-{
-    struct dtx_frontier f = dtx_frontier_of(p, q->group);
-    (void)base;
-    return dtx_frontier_size(&f, q->c);
-}
-
 static void put_points(struct dtx_report *r, int v)
 {
     const struct dtx_set *set = &r->fit->variant[v].set;
@@ -278,7 +265,7 @@ static void surface_extent(const struct dtx_report *r, double *low, double *high
     *low = INFINITY;
     *high = -INFINITY;
     for (int v = 0; v < r->fit->n_variants; v++)
-        extent(r->fit->variant[v].set.n, r->fit->variant[v].set.ln_c, low, high);
+        dtx_set_extent_6nd(&r->fit->variant[v].set, low, high);
 }
 
 static void draw_frontier(struct dtx_report *r, int variant)
@@ -289,7 +276,7 @@ static void draw_frontier(struct dtx_report *r, int variant)
     surface_extent(r, &low, &high);
     for (int v = 0; v < r->fit->n_variants; v++) {
         const struct dtx_fit_part *part = &r->fit->variant[v].part[DTX_FIT_SURFACE];
-        struct dtx_figure_query q = {.law = &dtx_law_surface, .of = best_loss};
+        struct dtx_figure_query q = {.law = &dtx_law_surface, .of = dtx_figure_best_loss};
         put_points(r, v);
         if (!part->dropped[0])
             put_band(r, "band", v, &q, &q.c, low, high + log(100), &part->estimate);
@@ -346,6 +333,19 @@ static bool any_best(const struct dtx_report *r, int v)
     return !of->part[DTX_FIT_SURFACE].dropped[0] || !of->isoflop_dropped[0] || !of->envelope_dropped[0];
 }
 
+/* $envelope: the logarithms `values` over C, with a gap where steps are left out. */
+static void put_envelope(struct dtx_report *r, const struct dtx_fit_variant *of, const double *values)
+{
+    const struct dtx_envelope *e = &of->envelope;
+    fputs("$envelope << end\n", r->script);
+    for (int s = 0; s < DTX_ENVELOPE_STEPS && !of->envelope_dropped[0]; s++)
+        if (e->used[s])
+            fprintf(r->script, "%.6g %.6g\n", exp(e->ln_c[s]), exp(values[s]));
+        else if (s > 0 && e->used[s - 1])
+            fputc('\n', r->script);
+    fputs("end\n", r->script);
+}
+
 static void put_best(struct dtx_report *r, const struct dtx_fit_variant *of)
 {
     fputs("$vertices << end\n", r->script);
@@ -355,11 +355,8 @@ static void put_best(struct dtx_report *r, const struct dtx_fit_variant *of)
         if (!b->dropped[0])
             fprintf(r->script, "%.6g %.6g %.6g %.6g\n", exp(b->ln_c), exp(at), exp(at - se), exp(at + se));
     }
-    fputs("end\n$envelope << end\n", r->script);
-    for (int s = 0; s < DTX_ENVELOPE_STEPS && !of->envelope_dropped[0]; s++)
-        if (of->envelope.used[s])
-            fprintf(r->script, "%.6g %.6g\n", exp(of->envelope.ln_c[s]), exp(of->envelope.ln_n[s]));
     fputs("end\n", r->script);
+    put_envelope(r, of, of->envelope.ln_n);
 }
 
 static void draw_best(struct dtx_report *r, int v)
@@ -367,7 +364,7 @@ static void draw_best(struct dtx_report *r, int v)
     const struct dtx_fit_variant *of = &r->fit->variant[v];
     bool first = true;
     double low = INFINITY, high = -INFINITY;
-    struct dtx_figure_query q = {.law = &dtx_law_surface, .of = best_size};
+    struct dtx_figure_query q = {.law = &dtx_law_surface, .of = dtx_figure_best_size};
     extent(of->set.n, of->set.ln_c, &low, &high);
     put_best(r, of);
     if (!of->part[DTX_FIT_SURFACE].dropped[0])
@@ -382,13 +379,13 @@ static void draw_best(struct dtx_report *r, int v)
     }
     if (!of->isoflop_dropped[0]) {
         const struct dtx_line *l = &of->isoflop.lines.size;
-        fprintf(next(r, &first), "$vertices with yerrorbars pointtype 7 pointsize 0.7 linecolor rgb '#d9541e'");
+        fprintf(next(r, &first), "$vertices with yerrorbars pointtype 7 pointsize 0.7 linecolor rgb '#8a4fb0'");
         put_title(r, "approach 2");
-        fprintf(next(r, &first), "[%.6g:%.6g] exp(%.9g+%.9g*log(x)) with lines linecolor rgb '#d9541e' notitle",
+        fprintf(next(r, &first), "[%.6g:%.6g] exp(%.9g+%.9g*log(x)) with lines linecolor rgb '#8a4fb0' notitle",
                 exp(low), exp(high), l->intercept, l->slope);
     }
     if (!of->envelope_dropped[0]) {
-        fprintf(next(r, &first), "$envelope with points pointtype 7 pointsize 0.25 linecolor rgb '#2a8c55'");
+        fprintf(next(r, &first), "$envelope with lines linewidth 2 linecolor rgb '#2a8c55'");
         put_title(r, "approach 1");
     }
     fputc('\n', r->script);
@@ -457,27 +454,30 @@ static bool any_curve(const struct dtx_report *r, int v)
     return r->fit->variant[v].curves.n > 0;
 }
 
-/* Curves lie together in the table; a new one begins with another run or size. */
+/* Curves lie together in the table; a new one begins with another run or size. Points nearer than a pixel are one. */
 static void draw_curves(struct dtx_report *r, int v)
 {
     const struct dtx_fit_variant *of = &r->fit->variant[v];
     const struct dtx_set *set = &of->curves;
+    double low = INFINITY, high = -INFINITY, at = 0;
     int shown = 0;
+    extent(set->n, set->ln_c, &low, &high);
     fputs("$curves << end\n", r->script);
     for (int64_t i = 0; i < set->n; i++) {
         bool begins =
             i == 0 || strcmp(set->point[i]->run, set->point[i - 1]->run) != 0 || set->ln_n[i] != set->ln_n[i - 1];
         if (begins && shown++ == CURVES_SHOWN)
             break;
-        fprintf(r->script, "%s%.6g %.6g %.6g\n", begins && i ? "\n" : "", exp(set->ln_c[i]), set->loss[i],
+        if (!begins && set->ln_c[i] - at < (high - low) / CURVE_PIXELS)
+            continue;
+        at = set->ln_c[i];
+        fprintf(r->script, "%s%.6g %.6g %.6g\n", begins && i ? "\n" : "", exp(at), set->loss[i],
                 set->ln_n[i] / log(10));
     }
-    fputs("end\n$envelope << end\n", r->script);
-    for (int s = 0; s < DTX_ENVELOPE_STEPS && !of->envelope_dropped[0]; s++)
-        if (of->envelope.used[s])
-            fprintf(r->script, "%.6g %.6g\n", exp(of->envelope.ln_c[s]), exp(of->envelope.ln_loss[s]));
+    fputs("end\n", r->script);
+    put_envelope(r, of, of->envelope.ln_loss);
     fprintf(r->script,
-            "end\nset logscale x\nset format x '10^{%%T}'\nset xlabel 'C (FLOPs)'\nset ylabel 'loss (nats per token)'\n"
+            "set logscale x\nset format x '10^{%%T}'\nset xlabel 'C (FLOPs)'\nset ylabel 'loss (nats per token)'\n"
             "%sset cblabel 'log_{10} N'\n"
             "plot $curves using 1:2:3 with lines linewidth 1.2 linecolor palette notitle",
             ramp);
@@ -490,7 +490,9 @@ const struct dtx_report_picture dtx_report_pictures[] = {
     {"shares", "What a variant needs to reach the baseline's loss",
      "Shares of weights (of tokens where one size was trained on several numbers of tokens) under which a variant has "
      "the "
-     "baseline's loss, with bootstrap intervals; under 1 is less. To the right of the measured compute: extrapolated.",
+     "baseline's loss, with bootstrap intervals; under 1 is less. What reaches the upper edge goes on beyond it, or "
+     "the "
+     "loss is never reached. To the right of the measured compute: extrapolated.",
      false, any_shares, draw_shares},
     {"size", "Loss over weights at one number of tokens", "Measured losses, fits and bootstrap bands.", false, any_size,
      draw_size},

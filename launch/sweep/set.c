@@ -82,6 +82,14 @@ bool dtx_set_pair(const struct dtx_set *base, struct dtx_set *other)
     return true;
 }
 
+void dtx_set_extent_6nd(const struct dtx_set *set, double *low, double *high)
+{
+    for (int64_t i = 0; i < set->n; i++) {
+        *low = fmin(*low, log(6) + set->ln_n[i] + set->ln_d[i]);
+        *high = fmax(*high, log(6) + set->ln_n[i] + set->ln_d[i]);
+    }
+}
+
 int dtx_set_different(int64_t n, const double *values, double tolerance)
 {
     double first[DIFFERENT];

@@ -19,6 +19,9 @@ void dtx_set_free(struct dtx_set *set);
  * N and D within 1 %. False, and nothing moved, where it has not. */
 bool dtx_set_pair(const struct dtx_set *base, struct dtx_set *other);
 
+/* Widens low and high by the logarithms of 6·N·D, which is the compute that laws of N and D know, whatever C is. */
+void dtx_set_extent_6nd(const struct dtx_set *set, double *low, double *high);
+
 /* How many values are more than `tolerance` from all that count before them; no more than 256 are counted. */
 int dtx_set_different(int64_t n, const double *values, double tolerance);
 

@@ -27,7 +27,7 @@ static double frontier_g(const struct dtx_figure_query *q, const double *p, cons
     return dtx_frontier_of(p, q->group).g;
 }
 
-static double best_size(const struct dtx_figure_query *q, const double *p, const double *base)
+double dtx_figure_best_size(const struct dtx_figure_query *q, const double *p, const double *base)
 {
     struct dtx_frontier f = dtx_frontier_of(p, q->group);
     (void)base;
@@ -41,13 +41,13 @@ static double best_tokens(const struct dtx_figure_query *q, const double *p, con
     return dtx_frontier_tokens(&f, q->c);
 }
 
-static double best_loss(const struct dtx_figure_query *q, const double *p, const double *base)
+double dtx_figure_best_loss(const struct dtx_figure_query *q, const double *p, const double *base)
 {
     (void)base;
     return dtx_frontier_loss(p, q->group, q->c);
 }
 
-static double law_loss(const struct dtx_figure_query *q, const double *p, const double *base)
+double dtx_figure_loss(const struct dtx_figure_query *q, const double *p, const double *base)
 {
     (void)base;
     return dtx_law_loss(q->law, p, q->n, q->d, q->group);
@@ -71,12 +71,12 @@ static double compute_share(const struct dtx_figure_query *q, const double *p, c
     return dtx_share_of_compute(&other, &own, q->c);
 }
 
-static double highest(int64_t n, const double *values)
+/* ln of the highest 6·N·D */
+static double highest(const struct dtx_set *set)
 {
-    double most = -INFINITY;
-    for (int64_t i = 0; i < n; i++)
-        most = fmax(most, values[i]);
-    return most;
+    double low = INFINITY, high = -INFINITY;
+    dtx_set_extent_6nd(set, &low, &high);
+    return high;
 }
 
 /* --- the frontier ------------------------------------------------------------------------------------------------- */
@@ -88,15 +88,15 @@ static void ask_frontier_at(struct dtx_figures_maker *m, const char *variant, co
     char at[DTX_FIGURE_AT];
     struct dtx_figure *f[3];
     snprintf(at, sizeof at, "C_6nd=%.6g", c);
-    q.of = best_size;
+    q.of = dtx_figure_best_size;
     f[0] = dtx_figure_ask(m, variant, method, "N_opt", at, "weights", &q, e, NULL);
     q.of = best_tokens;
     f[1] = dtx_figure_ask(m, variant, method, "D_opt", at, "tokens", &q, e, NULL);
-    q.of = best_loss;
+    q.of = dtx_figure_best_loss;
     f[2] = dtx_figure_ask(m, variant, method, "loss", at, "nats", &q, e, NULL);
     for (int i = 0; i < 3; i++)
-        if (f[i] && beyond)
-            snprintf(f[i]->note, sizeof f[i]->note, "extrapolated");
+        if (beyond)
+            dtx_figure_extrapolated(f[i]);
 }
 
 void dtx_figures_frontier(struct dtx_figures_maker *m)
@@ -114,12 +114,11 @@ void dtx_figures_frontier(struct dtx_figures_maker *m)
         dtx_figure_ask(m, of->name, method, "b (D ~ C^b)", "", "", &q, e, NULL);
         q.of = frontier_g;
         dtx_figure_ask(m, of->name, method, "G (N = G (C/6)^a)", "", "", &q, e, NULL);
-        double low = INFINITY, high = highest(of->set.n, of->set.ln_c) / log(10);
-        for (int64_t i = 0; i < of->set.n; i++)
-            low = fmin(low, of->set.ln_c[i] / log(10));
-        int first = (int)ceil(low - 1e-9), last = (int)floor(high + 1e-9) + BEYOND;
+        double low = INFINITY, high = -INFINITY;
+        dtx_set_extent_6nd(&of->set, &low, &high);
+        int first = (int)ceil(low / log(10) - 1e-9), last = (int)floor(high / log(10) + 1e-9) + BEYOND;
         for (int k = first; k <= last && k < first + DECADES; k++)
-            ask_frontier_at(m, of->name, e, pow(10, k), k > high + 1e-9);
+            ask_frontier_at(m, of->name, e, pow(10, k), k > high / log(10) + 1e-9);
     }
 }
 
@@ -157,13 +156,12 @@ static void predict(struct dtx_figures_maker *m, const struct prediction *at)
             const struct dtx_fit_variant *of = &m->fit->variant[v];
             const struct dtx_fit_part *part = &of->part[laws[k]];
             struct dtx_figure_query q = {
-                .law = dtx_fit_laws[laws[k]], .n = at->n, .d = at->d, .c = at->c, .of = law_loss};
+                .law = dtx_fit_laws[laws[k]], .n = at->n, .d = at->d, .c = at->c, .of = dtx_figure_loss};
             char text[DTX_FIGURE_AT];
             if (part->dropped[0] || (k > 0 && isnan(at->n)))
                 continue;
             if (isnan(at->n)) {
-                ask_frontier_at(m, of->name, &part->estimate, at->c,
-                                log(at->c) > highest(of->set.n, of->set.ln_c) + 1e-9);
+                ask_frontier_at(m, of->name, &part->estimate, at->c, log(at->c) > highest(&of->set) + 1e-9);
                 continue;
             }
             snprintf(text, sizeof text, "N=%.6g D=%.6g", at->n, at->d);
@@ -205,8 +203,8 @@ static void ask_share(struct dtx_figures_maker *m, const struct pair *p, const c
 {
     struct dtx_figure_query q = {p->law, p->group, p->base_group, 0, n, d, c, of};
     struct dtx_figure *f = dtx_figure_ask(m, p->variant, p->method, quantity, at, "ratio", &q, p->own, p->base);
-    if (f && beyond)
-        snprintf(f->note, sizeof f->note, "extrapolated");
+    if (beyond)
+        dtx_figure_extrapolated(f);
 }
 
 /* Scales of the baseline: its sizes, at most SCALES of them, each with the most tokens that it was trained on. */
@@ -244,7 +242,7 @@ static int choose_scales(const struct dtx_set *set, double (*scales)[2])
 /* At the baseline's scales, and along its frontier to a hundred times its highest compute. */
 static void share_surfaces(struct dtx_figures_maker *m, const struct pair *p, const struct dtx_set *base)
 {
-    double scales[SCALES + 1][2], most = exp(highest(base->n, base->ln_c));
+    double scales[SCALES + 1][2], most = exp(highest(base));
     char at[DTX_FIGURE_AT];
     int n = choose_scales(base, scales);
     for (int i = 0; i < n; i++) {

@@ -8,16 +8,6 @@
 
 enum { RESAMPLES = 4000 };
 
-static void fill(struct dtx_ctx *ctx, const struct dtx_set *set, struct dtx_samples *s)
-{
-    SUCCEEDS(ctx, dtx_samples_make(ctx, set->n, 1, s));
-    for (int64_t i = 0; i < set->n; i++) {
-        s->x[i] = set->ln_n[i];
-        s->y[i] = set->ln_d[i];
-        s->ln_loss[i] = log(set->loss[i]);
-    }
-}
-
 static struct dtx_spread spread_of(const struct dtx_estimate *e, int i, bool logarithm)
 {
     static double values[RESAMPLES];
@@ -38,7 +28,7 @@ static void chinchilla(void **state)
     (void)state;
     dtx_ctx_init(&ctx);
     read_golden(&ctx, "chinchilla_points.csv", 5, &points, &set);
-    fill(&ctx, &set, &s);
+    make_samples(&ctx, &set, &s);
     double start[1][DTX_LAW_PARAMETERS] = {{0.6, 0.35, 0.35, 6, 7.5}};
     SUCCEEDS(&ctx, dtx_law_fit(&ctx, &dtx_law_surface, &s, 1e-3, 1, start, 1, &fit));
     is_near("objective", fit.objective, 0.00101827401780, 1e-9);

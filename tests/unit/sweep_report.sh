@@ -41,9 +41,11 @@ grep -q 'diff&lt;1&gt;' "$page" && ! grep -q 'diff<1>' <(sed 's/<title>[^<]*<[^>
     fail "names are not escaped"
 grep -q 'name: six &amp; a half' "$page" || fail "no specification"
 grep -q 'dtx sweep report' "$page" || fail "no command"
+grep -q "C_6nd=1.6e+16 N_opt" "$page" || fail "the highest 6 N D is not that of the column of FLOPs"
 for title in 'What a variant needs' 'Loss curves, softmax' 'IsoFLOP parabolas, diff&lt;1&gt;' 'Residuals of approach 3' 'Best size over compute, softmax'; do
     grep -q "<b>$title" "$page" || fail "no picture '$title'"
 done
+grep -Pzqo "<g [^>]*>\s*</g>" "$page" && fail "groups that draw nothing"
 # Nothing from elsewhere, no id twice, no reference that leads nowhere.
 grep -oE '(src|href)="[^#][^"]*"|url\([^#)][^)]*\)|<(script|link|iframe)' "$page" && fail "the page needs something else"
 grep -oE " id=[\"'][^\"']*" "$page" | sort | uniq -d | grep . && fail "ids are used twice"
@@ -60,6 +62,21 @@ done
 "$DTX" sweep report "$DTX_SOURCE/tests/golden/scaling/porian_isoflop_points.csv" --resamples 0 --out "$work/one.html" >/dev/null ||
     fail "one variant"
 grep -q 'class="key"' "$work/one.html" && fail "a share without variants"
+
+# A variant that does not get there, and intervals that reach to never: in words, at the edge of the picture.
+awk 'BEGIN {
+    print "variant,params,tokens,loss,seed"
+    for (v = 0; v < 2; v++) for (i = 0; i < 4; i++) for (k = 0; k < 4; k++) {
+        n = 1e6 * 4 ^ i; d = 1e8 * 3 ^ k
+        printf "%s,%.0f,%.0f,%.12f,%d\n", v ? "worse" : "softmax", n, d, (v ? 2.9 : 1.7) + 400 / n ^ 0.33 + 1200 / d ^ 0.36, 1
+    }
+}' >"$work/worse.csv"
+"$DTX" sweep report "$work/worse.csv" --resamples 20 --out "$work/worse.html" --pictures "$work/worse" >/dev/null || fail "worse"
+grep -q "<b>worse</b> does not reach the loss of softmax by <b>any number</b> of weights (95 % interval never to never)" "$work/worse.html" ||
+    fail "never: $(grep 'class="key"' "$work/worse.html")"
+grep -q "<td>never \[never, never\]</td>" "$work/worse.html" || fail "never in the table"
+grep -Ew "inf" "$work/worse.html" && fail "inf in the page"
+[ "$(grep -c "<use.*translate" "$work/worse/shares.svg")" -gt 6 ] || fail "no points at the edge"
 "$DTX" sweep report "$sweep" --resamples 0 --out "$work/none/page.html" >"$work/out" 2>&1
 [ $? = 78 ] || fail "a missing folder: $(cat "$work/out")"
 mkdir "$work/empty"

@@ -12,6 +12,7 @@
 #include <string.h>
 #include <cmocka.h>
 
+#include "launch/sweep/law.h"
 #include "launch/sweep/set.h"
 
 #define SUCCEEDS(ctx, call)                                                                                            \
@@ -32,6 +33,16 @@ static inline void read_golden(struct dtx_ctx *ctx, const char *name, int64_t dr
     SUCCEEDS(ctx, dtx_points_read(ctx, &options, points));
     points->path = NULL;
     SUCCEEDS(ctx, dtx_set_make(ctx, points, 0, set));
+}
+
+static inline void make_samples(struct dtx_ctx *ctx, const struct dtx_set *set, struct dtx_samples *s)
+{
+    SUCCEEDS(ctx, dtx_samples_make(ctx, set->n, 1, s));
+    for (int64_t i = 0; i < set->n; i++) {
+        s->x[i] = set->ln_n[i];
+        s->y[i] = set->ln_d[i];
+        s->ln_loss[i] = log(set->loss[i]);
+    }
 }
 
 static inline void is_near(const char *what, double got, double wanted, double relative)
