@@ -141,7 +141,7 @@ enum dtx_status DTX_DEVICE(matmul)(struct dtx_queue *queue, const struct dtx_mat
 {
     struct dtx_ctx *ctx = queue->backend->ctx;
     bool done;
-    DTX_TRY(ctx, need_work(queue, "matmul", &args->work, DTX_DEVICE(matmul_work_bytes)(queue, args)));
+    DTX_TRY(ctx, dtx_need_work(queue, "matmul", &args->work, DTX_DEVICE(matmul_work_bytes)(queue, args)));
     DTX_TRY(ctx, DTX_DEVICE(lt_matmul)(queue, args, &done));
 #define CALL(T, M) product<T, M>(queue, args)
     if (!done)

@@ -203,7 +203,7 @@ enum dtx_status DTX_DEVICE(rmsnorm_bwd)(struct dtx_queue *queue, const struct dt
 {
     if (args->dgain.data)
         DTX_TRY(queue->backend->ctx,
-                need_work(queue, "rmsnorm_bwd", &args->work, DTX_DEVICE(rmsnorm_bwd_work_bytes)(queue, args)));
+                dtx_need_work(queue, "rmsnorm_bwd", &args->work, DTX_DEVICE(rmsnorm_bwd_work_bytes)(queue, args)));
 #define CALL(T, M) backward<T, M>(queue, args)
     return BY_ACT(args->x.dtype, CALL);
 #undef CALL

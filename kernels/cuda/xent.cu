@@ -1,5 +1,4 @@
-/* xent_max, xent_sum, xent_bwd. A block: a row. A thread has the same columns each time, so dlogits may be logits.
- */
+/* xent_max, xent_sum, xent_bwd: a block for a row. A thread has the same columns each time: dlogits may be logits. */
 #include "kernels/cuda/impl.h"
 
 /* Columns from `valid` on count for nothing; nor does NaN, which the sum will show. */
