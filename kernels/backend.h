@@ -79,6 +79,9 @@ void dtx_backend_close(struct dtx_backend *backend);
 /* Whether a GPU can be used; which one, or why not, in words. */
 bool dtx_backend_device(char *text, size_t size);
 
+/* For a backend's operations: fails unless `work` has `bytes`. */
+enum dtx_status dtx_need_work(struct dtx_queue *queue, const char *op, const struct dtx_tensor *work, size_t bytes);
+
 /* Shorthands over the tables. */
 enum dtx_status dtx_tensor_alloc(struct dtx_backend *backend, struct dtx_tensor *t); /* by t's shape and dtype */
 void dtx_tensor_free(struct dtx_backend *backend, struct dtx_tensor *t);             /* accepts absent; sets absent */

@@ -17,6 +17,16 @@ static const char *describe(const struct dtx_tensor *t, char *text)
     return text;
 }
 
+enum dtx_status dtx_need_work(struct dtx_queue *queue, const char *op, const struct dtx_tensor *work, size_t bytes)
+{
+    size_t have = work->data ? dtx_tensor_bytes(work) : 0;
+    if (have < bytes || (bytes && work->dtype != DTX_U8))
+        return dtx_fail(queue->backend->ctx, DTX_E_RANGE,
+                        "%s: tensor work is %s with %zu bytes but must be u8 with %zu (ask dtx_%s_work_bytes)", op,
+                        dtx_dtype_name(work->dtype), have, bytes, op);
+    return DTX_OK;
+}
+
 static bool is_act(enum dtx_dtype dtype)
 {
     return dtype == DTX_F64 || dtype == DTX_F32 || dtype == DTX_BF16;

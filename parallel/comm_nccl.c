@@ -17,7 +17,8 @@ struct library {
 
 /* A started send or receive. The event: its queue is so far that it may begin; once issued, that it is done. */
 struct message {
-    struct message *next; /* of the pending or the spare ones */
+    struct message *older; /* all that were made, to free them */
+    struct message *next;  /* of the pending or the spare ones */
     struct dtx_queue *queue;
     void *event, *data;
     size_t bytes;
@@ -33,7 +34,7 @@ struct nccl_comm {
     void *stream; /* of messages, which must not hold up the queue */
     void *work;   /* on the device */
     int64_t work_bytes;
-    struct message *pending, *spare;
+    struct message *made, *pending, *spare;
 };
 
 static struct nccl_comm *impl_of(const struct dtx_comm *comm)
@@ -47,6 +48,20 @@ static enum dtx_status check(struct dtx_comm *comm, int code, const char *what)
         return DTX_OK;
     return dtx_fail(comm->ctx, DTX_E_LIBRARY, "NCCL: communicator '%s', rank %d: %s: %s (%d)", comm->name, comm->rank,
                     what, impl_of(comm)->library->nccl.error_text(code), code);
+}
+
+static const struct dtx_cuda_runtime *runtime_of(const struct dtx_comm *comm)
+{
+    const struct library *library = impl_of(comm)->library;
+    return library->device->runtime(library->backend);
+}
+
+static enum dtx_status check_cuda(struct dtx_comm *comm, int code, const char *what)
+{
+    if (code == 0)
+        return DTX_OK;
+    return dtx_fail(comm->ctx, DTX_E_LIBRARY, "CUDA: communicator '%s', rank %d: %s: %s (%d)", comm->name, comm->rank,
+                    what, runtime_of(comm)->error_text(code), code);
 }
 
 /* Host memory goes over MPI. */
@@ -86,6 +101,18 @@ static int64_t part_first(const struct dtx_comm *comm, int64_t n, int r)
     return dtx_min64(n, r * dtx_div_up(n, comm->size));
 }
 
+/* Within a group: what this rank gives to rank r, and what it gets. */
+static int swap(struct dtx_comm *comm, void *stream, int r, const char *out, int64_t out_bytes, char *in,
+                int64_t in_bytes)
+{
+    const struct nccl_comm *impl = impl_of(comm);
+    const struct dtx_nccl *nccl = &impl->library->nccl;
+    int code = out_bytes ? nccl->send(out, (size_t)out_bytes, NCCL_BYTES, r, impl->handle, stream) : 0;
+    if (in_bytes && !code)
+        code = nccl->receive(in, (size_t)in_bytes, NCCL_BYTES, r, impl->handle, stream);
+    return code;
+}
+
 /* Every rank's part `rank` of `from` (n elements) into work, one after another, then folded into `to`. */
 static enum dtx_status fold_part(struct dtx_comm *comm, struct dtx_queue *queue, bool maximum, enum dtx_dtype dtype,
                                  int64_t n, const char *from, char *to)
@@ -101,12 +128,8 @@ static enum dtx_status fold_part(struct dtx_comm *comm, struct dtx_queue *queue,
     int code = nccl->group_start();
     for (int r = 0; r < comm->size && !code; r++) {
         int64_t theirs = part_first(comm, n, r), count = part_first(comm, n, r + 1) - theirs;
-        if (r == comm->rank)
-            continue;
-        if (count)
-            code = nccl->send(from + theirs * size, (size_t)(count * size), NCCL_BYTES, r, impl->handle, stream);
-        if (mine && !code)
-            code = nccl->receive(work + r * mine * size, (size_t)(mine * size), NCCL_BYTES, r, impl->handle, stream);
+        if (r != comm->rank)
+            code = swap(comm, stream, r, from + theirs * size, count * size, work + r * mine * size, mine * size);
     }
     int end = nccl->group_end();
     DTX_TRY(comm->ctx, check(comm, code ? code : end, "exchange of parts"));
@@ -120,19 +143,14 @@ static enum dtx_status fold_part(struct dtx_comm *comm, struct dtx_queue *queue,
 /* Every rank's part to all, in place. */
 static enum dtx_status share_parts(struct dtx_comm *comm, struct dtx_queue *queue, int64_t n, int64_t size, char *data)
 {
-    struct nccl_comm *impl = impl_of(comm);
-    const struct dtx_nccl *nccl = &impl->library->nccl;
+    const struct dtx_nccl *nccl = &impl_of(comm)->library->nccl;
     int64_t first = part_first(comm, n, comm->rank), mine = part_first(comm, n, comm->rank + 1) - first;
     void *stream = stream_of(comm, queue);
     int code = nccl->group_start();
     for (int r = 0; r < comm->size && !code; r++) {
         int64_t theirs = part_first(comm, n, r), count = part_first(comm, n, r + 1) - theirs;
-        if (r == comm->rank)
-            continue;
-        if (mine)
-            code = nccl->send(data + first * size, (size_t)(mine * size), NCCL_BYTES, r, impl->handle, stream);
-        if (count && !code)
-            code = nccl->receive(data + theirs * size, (size_t)(count * size), NCCL_BYTES, r, impl->handle, stream);
+        if (r != comm->rank)
+            code = swap(comm, stream, r, data + first * size, mine * size, data + theirs * size, count * size);
     }
     int end = nccl->group_end();
     comm->sent_bytes += mine * size * (comm->size - 1);
@@ -219,11 +237,16 @@ static enum dtx_status message_take(struct dtx_comm *comm, struct message **out)
     }
     void *memory;
     DTX_TRY(comm->ctx, dtx_mem_alloc(comm->ctx, 1, sizeof **out, &memory));
-    *out = memory;
-    int code = impl->library->device->runtime(impl->library->backend)->event_create(&(*out)->event);
-    if (code)
-        dtx_mem_free(memory);
-    return code ? dtx_fail(comm->ctx, DTX_E_LIBRARY, "CUDA: creating an event: error %d", code) : DTX_OK;
+    struct message *m = memory;
+    int code = runtime_of(comm)->event_create(&m->event);
+    if (code) {
+        dtx_mem_free(m);
+        return check_cuda(comm, code, "creating an event");
+    }
+    m->older = impl->made;
+    impl->made = m;
+    *out = m;
+    return DTX_OK;
 }
 
 /* All pending messages as one group: on one communicator operations run one after another, so two ranks that each wait
@@ -231,25 +254,23 @@ static enum dtx_status message_take(struct dtx_comm *comm, struct message **out)
 static enum dtx_status issue(struct dtx_comm *comm)
 {
     struct nccl_comm *impl = impl_of(comm);
-    const struct dtx_cuda_runtime *runtime = impl->library->device->runtime(impl->library->backend);
+    const struct dtx_cuda_runtime *runtime = runtime_of(comm);
     const struct dtx_nccl *nccl = &impl->library->nccl;
     struct message *first = impl->pending;
-    int code = 0;
     impl->pending = NULL;
-    for (struct message *m = first; m && !code; m = m->next)
-        code = runtime->event_await(impl->stream, m->event);
-    if (!code)
-        code = nccl->group_start();
+    for (struct message *m = first; m; m = m->next)
+        DTX_TRY(comm->ctx, check_cuda(comm, runtime->event_await(impl->stream, m->event), "messages"));
+    int code = nccl->group_start();
     for (struct message *m = first; m && !code; m = m->next)
         code = m->receive ? nccl->receive(m->data, m->bytes, NCCL_BYTES, m->peer, impl->handle, impl->stream)
                           : nccl->send(m->data, m->bytes, NCCL_BYTES, m->peer, impl->handle, impl->stream);
     int end = nccl->group_end();
-    code = code ? code : end;
-    for (struct message *m = first; m && !code; m = m->next) {
+    DTX_TRY(comm->ctx, check(comm, code ? code : end, "messages"));
+    for (struct message *m = first; m; m = m->next) {
         m->issued = true;
-        code = runtime->event_record(m->event, impl->stream);
+        DTX_TRY(comm->ctx, check_cuda(comm, runtime->event_record(m->event, impl->stream), "messages"));
     }
-    return check(comm, code, "messages");
+    return DTX_OK;
 }
 
 /* A send goes at once when no receive is pending, since the other rank may wait for it. Where ranks exchange on one
@@ -258,12 +279,11 @@ static enum dtx_status start(struct dtx_comm *comm, struct dtx_queue *queue, con
                              bool receive, struct dtx_request *request)
 {
     struct nccl_comm *impl = impl_of(comm);
-    const struct dtx_cuda_runtime *runtime = impl->library->device->runtime(impl->library->backend);
     struct message *m, **last = &impl->pending;
     DTX_TRY(comm->ctx, message_take(comm, &m));
-    void *event = m->event;
-    *m = (struct message){.queue = queue,
-                          .event = event,
+    *m = (struct message){.older = m->older,
+                          .queue = queue,
+                          .event = m->event,
                           .data = tensor->data,
                           .bytes = dtx_tensor_bytes(tensor),
                           .peer = peer,
@@ -274,8 +294,9 @@ static enum dtx_status start(struct dtx_comm *comm, struct dtx_queue *queue, con
     *last = m;
     *request = (struct dtx_request){.handle = m, .comm = comm};
     comm->sent_bytes += receive ? 0 : (int64_t)m->bytes;
-    int code = DTX_MUTANT(nccl_send_before_queue) ? 0 : runtime->event_record(event, stream_of(comm, queue));
-    DTX_TRY(comm->ctx, check(comm, code, receive ? "receive" : "send"));
+    int code =
+        DTX_MUTANT(nccl_send_before_queue) ? 0 : runtime_of(comm)->event_record(m->event, stream_of(comm, queue));
+    DTX_TRY(comm->ctx, check_cuda(comm, code, receive ? "receive" : "send"));
     return alone && !receive ? issue(comm) : DTX_OK;
 }
 
@@ -301,14 +322,14 @@ static enum dtx_status nccl_wait(struct dtx_request *request)
     struct dtx_comm *comm = request->comm;
     struct nccl_comm *impl = impl_of(comm);
     struct message *m = request->handle;
-    const struct dtx_cuda_runtime *runtime = impl->library->device->runtime(impl->library->backend);
     if (!m->issued)
         DTX_TRY(comm->ctx, issue(comm));
-    int code = DTX_MUTANT(nccl_message_not_awaited) ? 0 : runtime->event_await(stream_of(comm, m->queue), m->event);
+    int code =
+        DTX_MUTANT(nccl_message_not_awaited) ? 0 : runtime_of(comm)->event_await(stream_of(comm, m->queue), m->event);
     m->next = impl->spare;
     impl->spare = m;
     request->handle = NULL;
-    return check(comm, code, "wait for a message");
+    return check_cuda(comm, code, "wait for a message");
 }
 
 static enum dtx_status nccl_barrier(struct dtx_comm *comm)
@@ -325,21 +346,16 @@ static void nccl_free(struct dtx_comm *comm)
 {
     struct nccl_comm *impl = impl_of(comm);
     struct library *library = impl->library;
-    const struct dtx_cuda_runtime *runtime = library->device->runtime(library->backend);
+    const struct dtx_cuda_runtime *runtime = runtime_of(comm);
     if (impl->stream) {
         runtime->stream_wait(impl->stream);
         runtime->stream_free(impl->stream);
     }
-    for (struct message *m = impl->pending; m; m = impl->pending) { /* after a failure */
-        impl->pending = m->next;
-        m->next = impl->spare;
-        impl->spare = m;
-    }
-    while (impl->spare) {
-        struct message *next = impl->spare->next;
-        runtime->event_free(impl->spare->event);
-        dtx_mem_free(impl->spare);
-        impl->spare = next;
+    while (impl->made) {
+        struct message *m = impl->made;
+        impl->made = m->older;
+        runtime->event_free(m->event);
+        dtx_mem_free(m);
     }
     library->backend->memory->free(library->backend, impl->work);
     if (impl->handle)
@@ -365,8 +381,7 @@ static enum dtx_status join(struct dtx_comm *comm)
     DTX_TRY(comm->ctx, dtx_comm_agree(impl->base, check(comm, code, "making an id")));
     DTX_TRY(comm->ctx, impl->base->table->broadcast(impl->base, NULL, &bytes, 0));
     DTX_TRY(comm->ctx, check(comm, library->nccl.init(&impl->handle, comm->size, id, comm->rank), "joining"));
-    code = library->device->runtime(library->backend)->stream_create(&impl->stream);
-    return code ? dtx_fail(comm->ctx, DTX_E_LIBRARY, "CUDA: creating a stream: error %d", code) : DTX_OK;
+    return check_cuda(comm, runtime_of(comm)->stream_create(&impl->stream), "creating a stream");
 }
 
 /* Over base, whose ranks and name it takes. Collective. */

@@ -71,7 +71,7 @@ enum dtx_status dtx_cpu_attn_fwd(struct dtx_queue *queue, const struct dtx_attn_
     if (args->parts)
         loops = dtx_cpu_of(queue)->wide_loops;
     struct dtx_cpu_attn_tiles job = forward_tiles(queue, args);
-    DTX_TRY(queue->backend->ctx, dtx_cpu_need_work(queue, "attn_fwd", &args->work, job.work_bytes));
+    DTX_TRY(queue->backend->ctx, dtx_need_work(queue, "attn_fwd", &args->work, job.work_bytes));
     dtx_cpu_parallel(queue, loops->attn_pack[act], &job, job.s.b * job.s.kv_heads * job.k_tiles, 1);
     dtx_cpu_parallel(queue, loops->attn_tiles_fwd[act], &job, job.s.b * job.s.heads * job.q_tiles, 1);
     return DTX_OK;
@@ -116,7 +116,7 @@ enum dtx_status dtx_cpu_attn_bwd(struct dtx_queue *queue, const struct dtx_attn_
     if (args->parts) /* fp32 results, as in attn_fwd */
         loops = dtx_cpu_of(queue)->wide_loops;
     struct dtx_cpu_attn_tiles job = backward_tiles(queue, args);
-    DTX_TRY(queue->backend->ctx, dtx_cpu_need_work(queue, "attn_bwd", &args->work, job.work_bytes));
+    DTX_TRY(queue->backend->ctx, dtx_need_work(queue, "attn_bwd", &args->work, job.work_bytes));
     dtx_cpu_parallel(queue, loops->attn_tiles_bwd[act], &job, job.s.b * job.s.kv_heads * job.pieces, 1);
     dtx_cpu_parallel(queue, loops->attn_tiles_dq[act], &job, job.s.b * job.s.tq, 16);
     return DTX_OK;

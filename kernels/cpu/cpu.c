@@ -22,16 +22,6 @@ void dtx_cpu_parallel(struct dtx_queue *queue, dtx_cpu_loop *loop, const void *a
         loop(args, piece * grain, dtx_min64(n, (piece + 1) * grain));
 }
 
-enum dtx_status dtx_cpu_need_work(struct dtx_queue *queue, const char *op, const struct dtx_tensor *work, size_t bytes)
-{
-    size_t have = work->data ? dtx_tensor_bytes(work) : 0;
-    if (have < bytes || (bytes && work->dtype != DTX_U8))
-        return dtx_fail(queue->backend->ctx, DTX_E_RANGE,
-                        "%s: tensor work is %s with %zu bytes but must be u8 with %zu (ask dtx_%s_work_bytes)", op,
-                        dtx_dtype_name(work->dtype), have, bytes, op);
-    return DTX_OK;
-}
-
 /* Each allocation is preceded by 64 bytes that hold its size, so that the backend can count. */
 enum { HEADER_BYTES = 64 };
 

@@ -337,7 +337,7 @@ enum dtx_status dtx_cpu_matmul(struct dtx_queue *queue, const struct dtx_matmul_
     struct plan plan;
     DTX_TRY(ctx, make_plan(queue, args, &plan));
     size_t need = plan.stage_bytes + plan.scratch_bytes * (size_t)queue->backend->threads;
-    DTX_TRY(ctx, dtx_cpu_need_work(queue, "matmul", &args->work, need));
+    DTX_TRY(ctx, dtx_need_work(queue, "matmul", &args->work, need));
     void *c = plan.staged ? args->work.data : args->c.data;
     if (plan.library) {
         DTX_TRY(ctx, run_library(queue, args, &plan, c, plan.staged ? master : args->c.dtype));

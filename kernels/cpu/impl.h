@@ -24,9 +24,6 @@ static inline struct dtx_cpu *dtx_cpu_of(struct dtx_queue *queue)
 /* Runs loop(args, …) over units [0, n) on the backend's threads, in pieces of a multiple of `grain` units. */
 void dtx_cpu_parallel(struct dtx_queue *queue, dtx_cpu_loop *loop, const void *args, int64_t n, int64_t grain);
 
-/* Fails unless `work` has `bytes`. */
-enum dtx_status dtx_cpu_need_work(struct dtx_queue *queue, const char *op, const struct dtx_tensor *work, size_t bytes);
-
 enum dtx_status dtx_cpu_products_create(struct dtx_ctx *ctx, int threads, struct dtx_cpu_products **out);
 void dtx_cpu_products_free(struct dtx_cpu_products *products);
 

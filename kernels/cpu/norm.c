@@ -35,7 +35,7 @@ enum dtx_status dtx_cpu_rmsnorm_bwd(struct dtx_queue *queue, const struct dtx_rm
     int64_t blocks = dtx_div_up(args->x.dim[0], DTX_CPU_NORM_ROWS);
     if (args->dgain.data) {
         DTX_TRY(queue->backend->ctx,
-                dtx_cpu_need_work(queue, "rmsnorm_bwd", &args->work, dtx_cpu_rmsnorm_bwd_work_bytes(queue, args)));
+                dtx_need_work(queue, "rmsnorm_bwd", &args->work, dtx_cpu_rmsnorm_bwd_work_bytes(queue, args)));
         job.partial = args->work.data;
     }
     dtx_cpu_parallel(queue, dtx_cpu_of(queue)->loops->rmsnorm_bwd[args->x.dtype], &job, blocks, 1);

@@ -1,25 +1,27 @@
 /* attn_fwd, attn_bwd: with tensor cores (attn_mma.cu) where there is such a kernel, else attn_any.cu. */
 #include "kernels/cuda/attn.h"
 
-static attn_job job_of(const struct dtx_tensor *q, const struct dtx_tensor *k, const struct dtx_tensor *v, int maps,
-                       int64_t q_first, int64_t k_first, double scale, bool parts)
+/* What forward and backward have alike. */
+template <class A> static attn_job job_of(const A *args)
 {
     attn_job job = {};
-    job.q = q->data;
-    job.k = k->data;
-    job.v = v->data;
-    job.b = (int)q->dim[0];
-    job.tq = (int)q->dim[1];
-    job.tk = (int)k->dim[1];
-    job.heads = (int)q->dim[2] / maps;
-    job.kv_heads = (int)v->dim[2];
-    job.maps = maps;
-    job.d = (int)q->dim[3];
-    job.dv_width = (int)v->dim[3];
-    job.shift = (int)(q_first - k_first);
-    job.k_first = (int)k_first;
-    job.scale = scale;
-    job.parts = parts;
+    job.q = args->q.data;
+    job.k = args->k.data;
+    job.v = args->v.data;
+    job.lambda = args->lambda.data;
+    job.doc_start = (const int32_t *)args->doc_start.data;
+    job.b = (int)args->q.dim[0];
+    job.tq = (int)args->q.dim[1];
+    job.tk = (int)args->k.dim[1];
+    job.heads = (int)args->q.dim[2] / args->maps;
+    job.kv_heads = (int)args->v.dim[2];
+    job.maps = args->maps;
+    job.d = (int)args->q.dim[3];
+    job.dv_width = (int)args->v.dim[3];
+    job.shift = (int)(args->q_first - args->k_first);
+    job.k_first = (int)args->k_first;
+    job.scale = args->scale;
+    job.parts = args->parts;
     return job;
 }
 
@@ -32,14 +34,11 @@ size_t DTX_DEVICE(attn_fwd_work_bytes)(struct dtx_queue *queue, const struct dtx
 
 enum dtx_status DTX_DEVICE(attn_fwd)(struct dtx_queue *queue, const struct dtx_attn_fwd_args *args)
 {
-    attn_job job =
-        job_of(&args->q, &args->k, &args->v, args->maps, args->q_first, args->k_first, args->scale, args->parts);
-    job.lambda = args->lambda.data;
-    job.doc_start = (const int32_t *)args->doc_start.data;
+    attn_job job = job_of(args);
     job.o = args->o.data;
     job.o2 = args->o2.data;
     job.lse = args->lse.data;
-    if (job.b == 0 || job.tq == 0 || job.heads == 0)
+    if (job.b == 0 || job.tq == 0)
         return DTX_OK;
     void *stream = DTX_DEVICE(stream)(queue);
     const bool tensor_core = args->q.dtype == DTX_BF16 && DTX_DEVICE(attn_mma_has)(job);
@@ -59,10 +58,9 @@ size_t DTX_DEVICE(attn_bwd_work_bytes)(struct dtx_queue *queue, const struct dtx
 
 enum dtx_status DTX_DEVICE(attn_bwd)(struct dtx_queue *queue, const struct dtx_attn_bwd_args *args)
 {
-    attn_job job =
-        job_of(&args->q, &args->k, &args->v, args->maps, args->q_first, args->k_first, args->scale, args->parts);
-    job.lambda = args->lambda.data;
-    job.doc_start = (const int32_t *)args->doc_start.data;
+    DTX_TRY(queue->backend->ctx,
+            dtx_need_work(queue, "attn_bwd", &args->work, DTX_DEVICE(attn_bwd_work_bytes)(queue, args)));
+    attn_job job = job_of(args);
     job.do_ = args->do_.data;
     job.lse_in = args->lse.data;
     job.dsum = args->dsum.data;
@@ -70,8 +68,6 @@ enum dtx_status DTX_DEVICE(attn_bwd)(struct dtx_queue *queue, const struct dtx_a
     job.dk = args->dk.data;
     job.dv = args->dv.data;
     job.tile_first = (int32_t *)args->work.data;
-    if (job.b == 0 || job.tq == 0 || job.tk == 0 || job.heads == 0)
-        return DTX_OK;
     void *stream = DTX_DEVICE(stream)(queue);
     int code = args->q.dtype == DTX_BF16 && DTX_DEVICE(attn_mma_has)(job)
                    ? DTX_DEVICE(attn_mma_bwd)(stream, job)

@@ -3,20 +3,11 @@
  * f64, f32 and odd widths; two passes over the keys, so that nothing is rescaled.
  */
 #include "kernels/cuda/attn.h"
-#include "kernels/device/block.h"
+#include "kernels/cuda/impl.h"
 
-enum { WARPS = 4, COLUMNS = 256, SLOTS = COLUMNS / 32 };
+enum { WARPS = 4, COLUMNS = 256, SLOTS = COLUMNS / WARP };
 
 template <class T> using wide = typename dtx_wide<T>::type;
-
-DTX_FN float natural_exp(float x)
-{
-    return expf(x);
-}
-DTX_FN double natural_exp(double x)
-{
-    return exp(x);
-}
 
 template <class T> DTX_FN wide<T> dot(const T *a, const T *b, int n)
 {
@@ -80,7 +71,7 @@ template <class T> DTX_KERNEL(WARPS * 32, 1) fwd_kernel(DTX_ARGUMENT(attn_job) p
             top = fmax(top, dot(q + m * p.d, k + j * k_stride + m * p.d, p.d) * scale);
         top = dtx_warp_max(top);
         for (int j = first + lane; j <= last; j += 32)
-            sum += natural_exp(dot(q + m * p.d, k + j * k_stride + m * p.d, p.d) * scale - top);
+            sum += dtx_exp(dot(q + m * p.d, k + j * k_stride + m * p.d, p.d) * scale - top);
         sum = dtx_warp_sum(sum);
         max[m] = top;
         inverse[m] = first <= last ? 1 / sum : real(0);
@@ -95,7 +86,7 @@ template <class T> DTX_KERNEL(WARPS * 32, 1) fwd_kernel(DTX_ARGUMENT(attn_job) p
             const int j = j0 + lane, n = last - j0 + 1 < 32 ? last - j0 + 1 : 32;
             for (int m = 0; m < p.maps && j <= last; m++)
                 (m ? weight2 : weight)[lane] =
-                    natural_exp(dot(q + m * p.d, k + j * k_stride + m * p.d, p.d) * scale - max[m]) * inverse[m];
+                    dtx_exp(dot(q + m * p.d, k + j * k_stride + m * p.d, p.d) * scale - max[m]) * inverse[m];
             dtx_warp_sync();
             add_rows<T>(acc[0], weight, n, v + j0 * v_stride + c, v_stride, columns);
             if (p.maps == 2)
@@ -125,7 +116,7 @@ DTX_FN pair_terms<T> pair_of(const attn_job &p, const T *q, const T *k, const T 
     for (int m = 0; m < p.maps; m++) {
         const real lse = ((const real *)p.lse_in)[stat + (int64_t)m * p.tq];
         const real dsum = ((const real *)p.dsum)[stat + (int64_t)m * p.tq];
-        t.p[m] = natural_exp(dot(q + m * p.d, k + m * p.d, p.d) * (real)p.scale - lse);
+        t.p[m] = dtx_exp(dot(q + m * p.d, k + m * p.d, p.d) * (real)p.scale - lse);
         t.ds[m] = t.p[m] * ((m ? -lambda : real(1)) * dp - dsum);
     }
     return t;

@@ -1,8 +1,7 @@
 /* attn_merge, attn_finish, attn_dots: rows of outputs, one warp each. */
-#include "kernels/device/block.h"
-#include "kernels/device/launch.h"
+#include "kernels/cuda/impl.h"
 
-enum { WARPS = 8, SUM_THREADS = 256 };
+static const int WARPS = THREADS / WARP;
 
 template <class T> using wide = typename dtx_wide<T>::type;
 
@@ -20,7 +19,7 @@ DTX_FN int64_t stat_of(const rows_job &p, int64_t row, int m)
     return ((b * p.heads + head) * p.maps + m) * p.tq + i;
 }
 
-template <class T> DTX_KERNEL(WARPS * 32, 1) merge_kernel(DTX_ARGUMENT(rows_job) p)
+template <class T> DTX_KERNEL(THREADS, 1) merge_kernel(DTX_ARGUMENT(rows_job) p)
 {
     const int64_t row = (int64_t)blockIdx.x * WARPS + (threadIdx.x >> 5);
     const int lane = (int)threadIdx.x & 31;
@@ -45,7 +44,7 @@ template <class T> DTX_KERNEL(WARPS * 32, 1) merge_kernel(DTX_ARGUMENT(rows_job)
 }
 
 /* T: act. o, o2 of the job: parts (master). */
-template <class T> DTX_KERNEL(256, 1) finish_kernel(DTX_ARGUMENT(rows_job) p)
+template <class T> DTX_KERNEL(THREADS, 1) finish_kernel(DTX_ARGUMENT(rows_job) p)
 {
     typedef wide<T> real;
     const int64_t n = p.rows * p.width;
@@ -62,7 +61,7 @@ template <class T> DTX_KERNEL(256, 1) finish_kernel(DTX_ARGUMENT(rows_job) p)
 }
 
 /* dsum of map 1 = r, of map 2 = s: what dots_sum_kernel makes the result of. */
-template <class T> DTX_KERNEL(WARPS * 32, 1) dots_kernel(DTX_ARGUMENT(rows_job) p)
+template <class T> DTX_KERNEL(THREADS, 1) dots_kernel(DTX_ARGUMENT(rows_job) p)
 {
     typedef wide<T> real;
     const int64_t row = (int64_t)blockIdx.x * WARPS + (threadIdx.x >> 5);
@@ -81,14 +80,14 @@ template <class T> DTX_KERNEL(WARPS * 32, 1) dots_kernel(DTX_ARGUMENT(rows_job) 
 }
 
 /* One block a head: dλ of the head −= Σ s; r, s → r + λs, −λs. */
-template <class real> DTX_KERNEL(SUM_THREADS, 1) dots_sum_kernel(DTX_ARGUMENT(rows_job) p)
+template <class real> DTX_KERNEL(THREADS, 1) dots_sum_kernel(DTX_ARGUMENT(rows_job) p)
 {
     DTX_SHARED(real, scratch, 32);
     const int head = (int)blockIdx.x;
     const int64_t n = p.rows / p.heads; /* b·tq */
     const real lambda = *(const real *)p.lambda;
     real total = 0;
-    for (int64_t x = threadIdx.x; x < n; x += SUM_THREADS) {
+    for (int64_t x = threadIdx.x; x < n; x += THREADS) {
         real *r = (real *)p.dsum + ((x / p.tq * p.heads + head) * 2) * p.tq + x % p.tq, *s = r + p.tq;
         total += *s;
         *r += DTX_MUTANT(cuda_attn_dots_no_lambda) ? 0 : lambda * *s;
@@ -110,11 +109,6 @@ static rows_job job_of(const struct dtx_tensor *o, int maps)
     return job;
 }
 
-static dim3 warps_for(int64_t rows)
-{
-    return dim3((unsigned)((rows + WARPS - 1) / WARPS));
-}
-
 enum dtx_status DTX_DEVICE(attn_merge)(struct dtx_queue *queue, const struct dtx_attn_merge_args *args)
 {
     rows_job job = job_of(&args->o, args->maps);
@@ -124,11 +118,8 @@ enum dtx_status DTX_DEVICE(attn_merge)(struct dtx_queue *queue, const struct dtx
     job.into_o = args->into_o.data;
     job.into_o2 = args->into_o2.data;
     job.into_lse = args->into_lse.data;
-    if (job.rows == 0)
-        return DTX_OK;
     auto kernel = args->o.dtype == DTX_F64 ? merge_kernel<double> : merge_kernel<float>;
-    return DTX_DEVICE(launched)(queue, "attn_merge",
-                                dtx_launch(DTX_DEVICE(stream)(queue), kernel, warps_for(job.rows), WARPS * 32, 0, job));
+    return launch(queue, "attn_merge", kernel, dtx_div_up(job.rows, WARPS), THREADS, 0, job);
 }
 
 enum dtx_status DTX_DEVICE(attn_finish)(struct dtx_queue *queue, const struct dtx_attn_finish_args *args)
@@ -139,14 +130,11 @@ enum dtx_status DTX_DEVICE(attn_finish)(struct dtx_queue *queue, const struct dt
     job.lambda = args->lambda.data;
     job.into_o = args->o.data;
     job.into_o2 = args->o2.data;
-    int64_t blocks = (job.rows * job.width + 1023) / 1024;
-    if (blocks == 0)
-        return DTX_OK;
+    int64_t blocks = dtx_min64(dtx_div_up(job.rows * job.width, 4 * THREADS), 4096);
     auto kernel = args->o.dtype == DTX_F64   ? finish_kernel<double>
                   : args->o.dtype == DTX_F32 ? finish_kernel<float>
                                              : finish_kernel<dtx_bf16>;
-    dim3 grid((unsigned)(blocks < 4096 ? blocks : 4096));
-    return DTX_DEVICE(launched)(queue, "attn_finish", dtx_launch(DTX_DEVICE(stream)(queue), kernel, grid, 256, 0, job));
+    return launch(queue, "attn_finish", kernel, blocks, THREADS, 0, job);
 }
 
 enum dtx_status DTX_DEVICE(attn_dots)(struct dtx_queue *queue, const struct dtx_attn_dots_args *args)
@@ -160,12 +148,9 @@ enum dtx_status DTX_DEVICE(attn_dots)(struct dtx_queue *queue, const struct dtx_
     job.dlambda = args->dlambda.data;
     if (job.rows == 0)
         return DTX_OK;
-    void *stream = DTX_DEVICE(stream)(queue);
     enum dtx_dtype act = args->do_.dtype;
     auto dots = act == DTX_F64 ? dots_kernel<double> : act == DTX_F32 ? dots_kernel<float> : dots_kernel<dtx_bf16>;
     auto sum = act == DTX_F64 ? dots_sum_kernel<double> : dots_sum_kernel<float>;
-    int code = dtx_launch(stream, dots, warps_for(job.rows), WARPS * 32, 0, job);
-    if (!code && job.maps == 2)
-        code = dtx_launch(stream, sum, (unsigned)job.heads, SUM_THREADS, 0, job);
-    return DTX_DEVICE(launched)(queue, "attn_dots", code);
+    DTX_TRY(queue->backend->ctx, launch(queue, "attn_dots", dots, dtx_div_up(job.rows, WARPS), THREADS, 0, job));
+    return job.maps == 2 ? launch(queue, "attn_dots", sum, job.heads, THREADS, 0, job) : DTX_OK;
 }

@@ -5,8 +5,9 @@ static const int EMBED_THREADS = 128;
 
 /* A block: a row of out. O is T or its master. */
 template <class T, class M, class O>
-DTX_KERNEL(EMBED_THREADS, 1) embed_fwd_kernel(const int32_t *tokens, const T *table, O *out, int64_t rows, int64_t width,
-                                 int64_t first, bool aligned)
+DTX_KERNEL(EMBED_THREADS, 1)
+embed_fwd_kernel(const int32_t *tokens, const T *table, O *out, int64_t rows, int64_t width, int64_t first,
+                 bool aligned)
 {
     int64_t row = blockIdx.x, token = tokens[row] - first;
     bool here = token >= 0 && token < rows;
@@ -34,8 +35,8 @@ DTX_FN bool block_any(bool condition, int *flag)
 /* A block: the token of one position. Only the first position of a token works: it adds the rows of all positions
  * with that token, in their order. So no two blocks write one row, and no sum depends on timing. */
 template <class T, class M>
-DTX_KERNEL(EMBED_THREADS, 1) embed_bwd_kernel(const int32_t *tokens, const T *dout, M *dtable, int64_t n, int64_t rows,
-                                 int64_t width, int64_t first)
+DTX_KERNEL(EMBED_THREADS, 1)
+embed_bwd_kernel(const int32_t *tokens, const T *dout, M *dtable, int64_t n, int64_t rows, int64_t width, int64_t first)
 {
     DTX_SHARED(int, flag, 1);
     DTX_SHARED(int32_t, ahead, EMBED_THREADS);
@@ -66,21 +67,23 @@ DTX_KERNEL(EMBED_THREADS, 1) embed_bwd_kernel(const int32_t *tokens, const T *do
     }
 }
 
-template <class T, class M, class O> static enum dtx_status forward(struct dtx_queue *queue, const struct dtx_embed_fwd_args *args)
+template <class T, class M, class O>
+static enum dtx_status forward(struct dtx_queue *queue, const struct dtx_embed_fwd_args *args)
 {
     int64_t width = args->table.dim[1];
     bool aligned = width % PACK == 0 && is_aligned(args->table.data) && is_aligned(args->out.data);
     return launch(queue, "embed_fwd", embed_fwd_kernel<T, M, O>, args->tokens.dim[0], EMBED_THREADS, 0,
-                      (const int32_t *)args->tokens.data, (const T *)args->table.data, (O *)args->out.data,
-                      args->table.dim[0], width, args->first, aligned);
+                  (const int32_t *)args->tokens.data, (const T *)args->table.data, (O *)args->out.data,
+                  args->table.dim[0], width, args->first, aligned);
 }
 
-template <class T, class M> static enum dtx_status backward(struct dtx_queue *queue, const struct dtx_embed_bwd_args *args)
+template <class T, class M>
+static enum dtx_status backward(struct dtx_queue *queue, const struct dtx_embed_bwd_args *args)
 {
     int64_t n = args->tokens.dim[0];
-    return launch(queue, "embed_bwd", embed_bwd_kernel<T, M>, n, EMBED_THREADS, 0,
-                      (const int32_t *)args->tokens.data, (const T *)args->dout.data, (M *)args->dtable.data, n,
-                      args->dtable.dim[0], args->dtable.dim[1], args->first);
+    return launch(queue, "embed_bwd", embed_bwd_kernel<T, M>, n, EMBED_THREADS, 0, (const int32_t *)args->tokens.data,
+                  (const T *)args->dout.data, (M *)args->dtable.data, n, args->dtable.dim[0], args->dtable.dim[1],
+                  args->first);
 }
 
 enum dtx_status DTX_DEVICE(embed_fwd)(struct dtx_queue *queue, const struct dtx_embed_fwd_args *args)

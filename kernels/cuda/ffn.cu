@@ -11,7 +11,8 @@ template <class M> DTX_FN void sigmoid(M g, M *low, M *rest)
 
 /* A thread: PACK elements. */
 template <class T, class M>
-DTX_KERNEL(THREADS, 1) swiglu_fwd_kernel(const T *gs, const T *us, T *h, int64_t n, bool aligned)
+DTX_KERNEL(THREADS, 1)
+swiglu_fwd_kernel(const T *gs, const T *us, T *h, int64_t n, bool aligned)
 {
     int64_t at = ((int64_t)blockIdx.x * THREADS + threadIdx.x) * PACK, left = n - at;
     if (left <= 0)
@@ -53,27 +54,28 @@ template <class T, class M> DTX_KERNEL(THREADS, 1) swiglu_bwd_kernel(DTX_ARGUMEN
     store(job.dg + at, left, job.aligned, g);
 }
 
-template <class T, class M> static enum dtx_status forward(struct dtx_queue *queue, const struct dtx_swiglu_fwd_args *args)
+template <class T, class M>
+static enum dtx_status forward(struct dtx_queue *queue, const struct dtx_swiglu_fwd_args *args)
 {
     int64_t n = dtx_tensor_count(&args->g);
     bool aligned = is_aligned(args->g.data) && is_aligned(args->u.data) && is_aligned(args->h.data);
     return launch(queue, "swiglu_fwd", swiglu_fwd_kernel<T, M>, dtx_div_up(n, THREADS * PACK), THREADS, 0,
-                      (const T *)args->g.data, (const T *)args->u.data, (T *)args->h.data, n, aligned);
+                  (const T *)args->g.data, (const T *)args->u.data, (T *)args->h.data, n, aligned);
 }
 
-template <class T, class M> static enum dtx_status backward(struct dtx_queue *queue, const struct dtx_swiglu_bwd_args *args)
+template <class T, class M>
+static enum dtx_status backward(struct dtx_queue *queue, const struct dtx_swiglu_bwd_args *args)
 {
-    struct swiglu_job<T> job = {(const T *)args->dh.data,
-                                (const T *)args->g.data,
-                                (const T *)args->u.data,
-                                (T *)args->dg.data,
-                                (T *)args->du.data,
-                                dtx_tensor_count(&args->g),
-                                true};
-    job.aligned = is_aligned(job.dh) && is_aligned(job.g) && is_aligned(job.u) &&
-                  is_aligned(job.dg) && is_aligned(job.du);
-    return launch(queue, "swiglu_bwd", swiglu_bwd_kernel<T, M>, dtx_div_up(job.n, THREADS * PACK), THREADS, 0,
-                      job);
+    swiglu_job<T> job = {(const T *)args->dh.data,
+                         (const T *)args->g.data,
+                         (const T *)args->u.data,
+                         (T *)args->dg.data,
+                         (T *)args->du.data,
+                         dtx_tensor_count(&args->g),
+                         true};
+    job.aligned =
+        is_aligned(job.dh) && is_aligned(job.g) && is_aligned(job.u) && is_aligned(job.dg) && is_aligned(job.du);
+    return launch(queue, "swiglu_bwd", swiglu_bwd_kernel<T, M>, dtx_div_up(job.n, THREADS * PACK), THREADS, 0, job);
 }
 
 enum dtx_status DTX_DEVICE(swiglu_fwd)(struct dtx_queue *queue, const struct dtx_swiglu_fwd_args *args)

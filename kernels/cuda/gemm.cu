@@ -49,7 +49,9 @@ template <class T, class M> DTX_KERNEL(THREADS, 1) product_kernel(DTX_ARGUMENT(s
                 y[i] = b[k * (TILE + 1) + c + i * COLUMNS];
             }
             DTX_UNROLL for (int i = 0; i < SIDE; i++)
+            {
                 DTX_UNROLL for (int j = 0; j < SIDE; j++) sum[i][j] += x[i] * y[j];
+            }
         }
         if (!DTX_MUTANT(cuda_matmul_sync))
             dtx_block_sync();
@@ -93,18 +95,18 @@ static int64_t amax_blocks(const struct dtx_tensor *c)
 
 template <class T, class M> static enum dtx_status product(struct dtx_queue *queue, const struct dtx_matmul_args *args)
 {
-    struct product_job<M> job = {.a = args->a.data,
-                                 .b = args->b.data,
-                                 .c = args->c.data,
-                                 .scale = (const M *)args->scale.data,
-                                 .m = args->c.dim[0],
-                                 .n = args->c.dim[1],
-                                 .k = args->a.dim[args->transpose_a ? 0 : 1],
-                                 .row_tiles = dtx_div_up(args->c.dim[0], TILE),
-                                 .transpose_a = args->transpose_a,
-                                 .transpose_b = args->transpose_b,
-                                 .accumulate = args->accumulate,
-                                 .bf16 = args->c.dtype == DTX_BF16};
+    product_job<M> job = {.a = args->a.data,
+                          .b = args->b.data,
+                          .c = args->c.data,
+                          .scale = (const M *)args->scale.data,
+                          .m = args->c.dim[0],
+                          .n = args->c.dim[1],
+                          .k = args->a.dim[args->transpose_a ? 0 : 1],
+                          .row_tiles = dtx_div_up(args->c.dim[0], TILE),
+                          .transpose_a = args->transpose_a,
+                          .transpose_b = args->transpose_b,
+                          .accumulate = args->accumulate,
+                          .bf16 = args->c.dtype == DTX_BF16};
     return launch(queue, "matmul", product_kernel<T, M>, job.row_tiles * dtx_div_up(job.n, TILE), THREADS, 0, job);
 }
 
@@ -139,7 +141,7 @@ enum dtx_status DTX_DEVICE(matmul)(struct dtx_queue *queue, const struct dtx_mat
 {
     struct dtx_ctx *ctx = queue->backend->ctx;
     bool done;
-    DTX_TRY(ctx, need_work(queue, "matmul", &args->work, DTX_DEVICE(matmul_work_bytes)(queue, args)));
+    DTX_TRY(ctx, dtx_need_work(queue, "matmul", &args->work, DTX_DEVICE(matmul_work_bytes)(queue, args)));
     DTX_TRY(ctx, DTX_DEVICE(lt_matmul)(queue, args, &done));
 #define CALL(T, M) product<T, M>(queue, args)
     if (!done)

@@ -135,7 +135,7 @@ static int choose(struct dtx_cuda_products *p, struct algorithm *entry)
     const uint32_t no_split = 0, alignment = ALIGNMENT;
     void *preference = NULL;
     struct call call;
-    struct lt_choice best;
+    struct lt_choice best = {0};
     int found = 0, code = call_make(lt, &entry->kind, REFERENCE_ROWS, &call);
     if (!code)
         code = lt->prefer_create(&preference);
@@ -145,12 +145,13 @@ static int choose(struct dtx_cuda_products *p, struct algorithm *entry)
         code = lt->prefer_set(preference, LT_PREFER_REDUCTION, &no_split, sizeof no_split);
     for (int which = LT_PREFER_ALIGNMENT_A; which <= LT_PREFER_ALIGNMENT_D && !code; which++)
         code = lt->prefer_set(preference, which, &alignment, sizeof alignment);
-    /* No algorithm at all is an answer too. */
-    if (!code && lt->choose(p->handle, call.desc, call.a, call.b, call.c, call.c, preference, 1, &best, &found) == 0 &&
-        found > 0 && best.state == 0) {
+    if (!code)
+        code = lt->choose(p->handle, call.desc, call.a, call.b, call.c, call.c, preference, 1, &best, &found);
+    entry->there = !code && found > 0 && best.state == 0;
+    if (entry->there)
         entry->chosen = best.algorithm;
-        entry->there = true;
-    }
+    if (code == LT_NOT_SUPPORTED)
+        code = 0; /* no algorithm at all is an answer too */
     if (preference)
         lt->prefer_destroy(preference);
     call_free(lt, &call);

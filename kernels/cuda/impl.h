@@ -14,14 +14,7 @@
 
 extern "C" {
 #include "kernels/base/mem.h"
-#include "kernels/base/mutant.h"
 }
-
-/* Planted faults of device code exist on the emulator only: a kernel cannot read the environment. */
-#if defined(__CUDACC__)
-#undef DTX_MUTANT
-#define DTX_MUTANT(name) 0
-#endif
 
 /* PACK: elements that a thread takes at once, 16 bytes of bf16. THREADS: of a block, where nothing else is said. */
 static const int PACK = 8, THREADS = 256, WARP = 32;
@@ -128,8 +121,6 @@ template <class... P, class... A>
 static enum dtx_status launch(struct dtx_queue *queue, const char *op, void (*kernel)(P...), int64_t blocks,
                               int threads, size_t shared_bytes, A... args)
 {
-    if (blocks == 0)
-        return DTX_OK;
     if (blocks > INT32_MAX)
         return dtx_fail(queue->backend->ctx, DTX_E_RANGE, "%s: %lld blocks; a launch has at most %d", op,
                         (long long)blocks, INT32_MAX);
@@ -141,16 +132,5 @@ static enum dtx_status launch(struct dtx_queue *queue, const char *op, void (*ke
 /* call(T, M) for the dtype of activations. */
 #define BY_ACT(dtype, call)                                                                                            \
     ((dtype) == DTX_F64 ? call(double, double) : (dtype) == DTX_F32 ? call(float, float) : call(dtx_bf16, float))
-
-static inline enum dtx_status need_work(struct dtx_queue *queue, const char *op, const struct dtx_tensor *work,
-                                        size_t bytes)
-{
-    size_t have = work->data ? dtx_tensor_bytes(work) : 0;
-    if (have < bytes || (bytes && work->dtype != DTX_U8))
-        return dtx_fail(queue->backend->ctx, DTX_E_RANGE,
-                        "%s: tensor work is %s with %zu bytes but must be u8 with %zu (ask dtx_%s_work_bytes)", op,
-                        dtx_dtype_name(work->dtype), have, bytes, op);
-    return DTX_OK;
-}
 
 #endif

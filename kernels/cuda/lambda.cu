@@ -10,7 +10,8 @@ template <class M> DTX_FN double exp_dot(const M *q, const M *k, int64_t d)
 }
 
 template <class M>
-DTX_KERNEL(WARP, 1) lambda_fwd_kernel(const M *q1, const M *k1, const M *q2, const M *k2, int64_t d, double init, M *lambda)
+DTX_KERNEL(WARP, 1)
+lambda_fwd_kernel(const M *q1, const M *k1, const M *q2, const M *k2, int64_t d, double init, M *lambda)
 {
     double first = exp_dot(q1, k1, d), second = exp_dot(q2, k2, d);
     if (threadIdx.x == 0)
@@ -42,23 +43,16 @@ template <class M> DTX_KERNEL(WARP, 1) lambda_bwd_kernel(DTX_ARGUMENT(struct lam
 template <class M> static enum dtx_status forward(struct dtx_queue *queue, const struct dtx_lambda_fwd_args *args)
 {
     return launch(queue, "lambda_fwd", lambda_fwd_kernel<M>, 1, WARP, 0, (const M *)args->q1.data,
-                      (const M *)args->k1.data, (const M *)args->q2.data, (const M *)args->k2.data, args->q1.dim[0],
-                      args->lambda_init, (M *)args->lambda.data);
+                  (const M *)args->k1.data, (const M *)args->q2.data, (const M *)args->k2.data, args->q1.dim[0],
+                  args->lambda_init, (M *)args->lambda.data);
 }
 
 template <class M> static enum dtx_status backward(struct dtx_queue *queue, const struct dtx_lambda_bwd_args *args)
 {
-    struct lambda_job<M> job = {(const M *)args->q1.data,
-                                (const M *)args->k1.data,
-                                (const M *)args->q2.data,
-                                (const M *)args->k2.data,
-                                (const M *)args->dlambda.data,
-                                (M *)args->dq1.data,
-                                (M *)args->dk1.data,
-                                (M *)args->dq2.data,
-                                (M *)args->dk2.data,
-                                args->q1.dim[0],
-                                args->dlambda.dim[0]};
+    lambda_job<M> job = {(const M *)args->q1.data, (const M *)args->k1.data,      (const M *)args->q2.data,
+                         (const M *)args->k2.data, (const M *)args->dlambda.data, (M *)args->dq1.data,
+                         (M *)args->dk1.data,      (M *)args->dq2.data,           (M *)args->dk2.data,
+                         args->q1.dim[0],          args->dlambda.dim[0]};
     return launch(queue, "lambda_bwd", lambda_bwd_kernel<M>, 1, WARP, 0, job);
 }
 

@@ -46,7 +46,7 @@ template <class T, class M, bool WHOLE> DTX_KERNEL(THREADS, 1) rmsnorm_fwd_kerne
 /* x̂ = x·rstd and e = out_scale·dy of PACK elements; into sum, if there is one, Σ e ⊙ x̂; then e ⊙= gain. */
 template <class T, class M>
 DTX_FN void norm_elements(const struct norm_job<T> &job, int64_t row, int64_t i, M rstd, M *sum, M (&xhat)[PACK],
-                              M (&e)[PACK])
+                          M (&e)[PACK])
 {
     int64_t left = job.w - i;
     M other[PACK];
@@ -125,9 +125,9 @@ template <class M> DTX_KERNEL(THREADS, 1) rmsnorm_dgain(const M *partial, int64_
     dgain[i] = sum;
 }
 
-template <class T> static struct norm_job<T> make_job(const struct dtx_tensor *x, const struct dtx_tensor *gain)
+template <class T> static norm_job<T> make_job(const struct dtx_tensor *x, const struct dtx_tensor *gain)
 {
-    struct norm_job<T> job = {};
+    norm_job<T> job = {};
     job.x = (const T *)x->data;
     job.gain = (const typename dtx_wide<T>::type *)gain->data;
     job.n = x->dim[0];
@@ -136,7 +136,8 @@ template <class T> static struct norm_job<T> make_job(const struct dtx_tensor *x
     return job;
 }
 
-template <class T, class M> static enum dtx_status forward(struct dtx_queue *queue, const struct dtx_rmsnorm_fwd_args *args)
+template <class T, class M>
+static enum dtx_status forward(struct dtx_queue *queue, const struct dtx_rmsnorm_fwd_args *args)
 {
     struct norm_job<T> job = make_job<T>(&args->x, &args->gain);
     job.out = (T *)args->y.data;
@@ -146,8 +147,8 @@ template <class T, class M> static enum dtx_status forward(struct dtx_queue *que
     job.aligned = job.aligned && is_aligned(job.out);
     if (job.w >= WIDE)
         return launch(queue, "rmsnorm_fwd", rmsnorm_fwd_kernel<T, M, true>, job.n, THREADS, 0, job);
-    return launch(queue, "rmsnorm_fwd", rmsnorm_fwd_kernel<T, M, false>,
-                      dtx_div_up(job.n, group<false>::per_block), THREADS, 0, job);
+    return launch(queue, "rmsnorm_fwd", rmsnorm_fwd_kernel<T, M, false>, dtx_div_up(job.n, group<false>::per_block),
+                  THREADS, 0, job);
 }
 
 /* Rows of one block, by the number of rows alone. */
@@ -156,7 +157,8 @@ static int64_t block_rows(int64_t n)
     return dtx_max64(LEAST_ROWS, dtx_div_up(n, MOST_BLOCKS));
 }
 
-template <class T, class M> static enum dtx_status backward(struct dtx_queue *queue, const struct dtx_rmsnorm_bwd_args *args)
+template <class T, class M>
+static enum dtx_status backward(struct dtx_queue *queue, const struct dtx_rmsnorm_bwd_args *args)
 {
     struct norm_job<T> job = make_job<T>(&args->x, &args->gain);
     job.dy = (const T *)args->dy.data;
@@ -166,20 +168,20 @@ template <class T, class M> static enum dtx_status backward(struct dtx_queue *qu
     job.scale = (M)args->out_scale;
     job.rows = block_rows(job.n);
     job.partial = args->dgain.data ? (M *)args->work.data : NULL;
-    job.aligned = job.aligned && is_aligned(job.dy) && is_aligned(job.residual) &&
-                  is_aligned(job.out) && is_aligned(job.partial);
+    job.aligned =
+        job.aligned && is_aligned(job.dy) && is_aligned(job.residual) && is_aligned(job.out) && is_aligned(job.partial);
     int64_t blocks = dtx_div_up(job.n, job.rows), groups = job.w >= WIDE ? 1 : group<false>::per_block;
     int64_t bytes = job.partial ? groups * job.w * (int64_t)sizeof(M) : 0;
     job.shared = bytes <= SHARED_BYTES;
     size_t shared = job.shared ? (size_t)bytes : 0;
-    enum dtx_status status = job.w >= WIDE ? launch(queue, "rmsnorm_bwd", rmsnorm_bwd_kernel<T, M, true>,
-                                                        blocks, THREADS, shared, job)
-                                           : launch(queue, "rmsnorm_bwd", rmsnorm_bwd_kernel<T, M, false>,
-                                                        dtx_div_up(blocks, groups), THREADS, shared, job);
+    enum dtx_status status =
+        job.w >= WIDE ? launch(queue, "rmsnorm_bwd", rmsnorm_bwd_kernel<T, M, true>, blocks, THREADS, shared, job)
+                      : launch(queue, "rmsnorm_bwd", rmsnorm_bwd_kernel<T, M, false>, dtx_div_up(blocks, groups),
+                               THREADS, shared, job);
     if (status != DTX_OK || !job.partial)
         return status;
-    return launch(queue, "rmsnorm_bwd", rmsnorm_dgain<M>, dtx_div_up(job.w, WARP), WARP, 0,
-                      (const M *)job.partial, blocks, job.w, (M *)args->dgain.data);
+    return launch(queue, "rmsnorm_bwd", rmsnorm_dgain<M>, dtx_div_up(job.w, WARP), WARP, 0, (const M *)job.partial,
+                  blocks, job.w, (M *)args->dgain.data);
 }
 
 enum dtx_status DTX_DEVICE(rmsnorm_fwd)(struct dtx_queue *queue, const struct dtx_rmsnorm_fwd_args *args)
@@ -200,8 +202,8 @@ size_t DTX_DEVICE(rmsnorm_bwd_work_bytes)(struct dtx_queue *queue, const struct 
 enum dtx_status DTX_DEVICE(rmsnorm_bwd)(struct dtx_queue *queue, const struct dtx_rmsnorm_bwd_args *args)
 {
     if (args->dgain.data)
-        DTX_TRY(queue->backend->ctx, need_work(queue, "rmsnorm_bwd", &args->work,
-                                                        DTX_DEVICE(rmsnorm_bwd_work_bytes)(queue, args)));
+        DTX_TRY(queue->backend->ctx,
+                dtx_need_work(queue, "rmsnorm_bwd", &args->work, DTX_DEVICE(rmsnorm_bwd_work_bytes)(queue, args)));
 #define CALL(T, M) backward<T, M>(queue, args)
     return BY_ACT(args->x.dtype, CALL);
 #undef CALL

@@ -41,23 +41,23 @@ template <class M> DTX_KERNEL(THREADS, 1) adamw_kernel(DTX_ARGUMENT(struct adamw
 
 template <class M> static enum dtx_status adamw(struct dtx_queue *queue, const struct dtx_adamw_args *args)
 {
-    struct adamw_job<M> job = {.master = (M *)args->master.data,
-                               .m = (M *)args->m.data,
-                               .v = (M *)args->v.data,
-                               .grad = (const M *)args->grad.data,
-                               .weight = args->weight.data,
-                               .hyper = (const double *)args->hyper.data,
-                               .lr_mult = args->lr_mult,
-                               .decay = args->decay,
-                               .beta1 = (M)args->beta1,
-                               .beta2 = (M)args->beta2,
-                               .rest1 = (M)(1 - args->beta1),
-                               .rest2 = (M)(1 - args->beta2),
-                               .eps = (M)args->eps,
-                               .n = args->master.dim[0],
-                               .narrow_weight = args->weight.dtype == DTX_BF16};
-    job.aligned = is_aligned(job.master) && is_aligned(job.m) && is_aligned(job.v) &&
-                  is_aligned(job.grad) && is_aligned(job.weight);
+    adamw_job<M> job = {.master = (M *)args->master.data,
+                        .m = (M *)args->m.data,
+                        .v = (M *)args->v.data,
+                        .grad = (const M *)args->grad.data,
+                        .weight = args->weight.data,
+                        .hyper = (const double *)args->hyper.data,
+                        .lr_mult = args->lr_mult,
+                        .decay = args->decay,
+                        .beta1 = (M)args->beta1,
+                        .beta2 = (M)args->beta2,
+                        .rest1 = (M)(1 - args->beta1),
+                        .rest2 = (M)(1 - args->beta2),
+                        .eps = (M)args->eps,
+                        .n = args->master.dim[0],
+                        .narrow_weight = args->weight.dtype == DTX_BF16};
+    job.aligned = is_aligned(job.master) && is_aligned(job.m) && is_aligned(job.v) && is_aligned(job.grad) &&
+                  is_aligned(job.weight);
     return launch(queue, "adamw", adamw_kernel<M>, dtx_div_up(job.n, THREADS * PACK), THREADS, 0, job);
 }
 

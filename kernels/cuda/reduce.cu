@@ -88,12 +88,11 @@ enum dtx_status DTX_DEVICE(sqnorm)(struct dtx_queue *queue, const struct dtx_sqn
     int64_t n = args->x.dim[0], count = args->blocks.dim[0];
     double *blocks = (double *)args->blocks.data;
     int64_t grid = dtx_div_up(count, SQNORM_SIDE);
-    enum dtx_status status =
-        args->x.dtype == DTX_F64 ? launch(queue, "sqnorm", sqnorm_blocks<double>, grid, SQNORM_SIDE, 0,
-                                              (const double *)args->x.data, n, blocks)
-                                 : launch(queue, "sqnorm", sqnorm_blocks<float>, grid, SQNORM_SIDE, 0,
-                                              (const float *)args->x.data, n, blocks);
+    enum dtx_status status = args->x.dtype == DTX_F64 ? launch(queue, "sqnorm", sqnorm_blocks<double>, grid,
+                                                               SQNORM_SIDE, 0, (const double *)args->x.data, n, blocks)
+                                                      : launch(queue, "sqnorm", sqnorm_blocks<float>, grid, SQNORM_SIDE,
+                                                               0, (const float *)args->x.data, n, blocks);
     DTX_TRY(queue->backend->ctx, status);
     return launch(queue, "sqnorm", sqnorm_total, 1, THREADS, 0, (const double *)blocks, count,
-                      (double *)args->sum.data);
+                  (double *)args->sum.data);
 }

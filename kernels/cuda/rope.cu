@@ -17,9 +17,9 @@ template <class T> struct rope_job {
 template <class T, class M> DTX_KERNEL(THREADS, 1) rope_kernel(DTX_ARGUMENT(struct rope_job<T>) job)
 {
     int64_t row = blockIdx.x;
-    int64_t position = job.positions ? job.positions[row]
-                                     : job.first + row % job.t +
-                                           (DTX_MUTANT(cuda_rope_position_off_by_one) && job.first ? -1 : 0);
+    int64_t position =
+        job.positions ? job.positions[row]
+                      : job.first + row % job.t + (DTX_MUTANT(cuda_rope_position_off_by_one) && job.first ? -1 : 0);
     bool inside = position >= 0 && position < job.table_rows;
     const M *table = job.table + (inside ? position : 0) * job.d;
     int packs = (job.d + PACK - 1) / PACK;
@@ -41,14 +41,14 @@ template <class T, class M> DTX_KERNEL(THREADS, 1) rope_kernel(DTX_ARGUMENT(stru
 template <class T, class M> static enum dtx_status rope(struct dtx_queue *queue, const struct dtx_rope_args *args)
 {
     const int64_t *dim = args->x.dim;
-    struct rope_job<T> job = {.x = (const T *)args->x.data,
-                                 .y = (T *)args->y.data,
-                                 .table = (const M *)args->table.data,
-                                 .positions = (const int32_t *)args->positions.data,
-                                 .t = dim[1],
-                                 .first = args->first,
-                                 .table_rows = args->table.dim[0],
-                                 .sign = args->inverse ? (M)-1 : (M)1};
+    rope_job<T> job = {.x = (const T *)args->x.data,
+                       .y = (T *)args->y.data,
+                       .table = (const M *)args->table.data,
+                       .positions = (const int32_t *)args->positions.data,
+                       .t = dim[1],
+                       .first = args->first,
+                       .table_rows = args->table.dim[0],
+                       .sign = args->inverse ? (M)-1 : (M)1};
     DTX_TRY(queue->backend->ctx, dtx_narrow_int(queue->backend->ctx, dim[2], "heads of rope", &job.heads));
     DTX_TRY(queue->backend->ctx, dtx_narrow_int(queue->backend->ctx, dim[3], "head width of rope", &job.d));
     job.aligned = job.d % PACK == 0 && is_aligned(job.x) && is_aligned(job.y) && is_aligned(job.table);

@@ -1,4 +1,4 @@
-/* xent_max, xent_sum, xent_bwd. A block: a row. Every thread has the same columns each time, so dlogits may be logits. */
+/* xent_max, xent_sum, xent_bwd: a block for a row. A thread has the same columns each time: dlogits may be logits. */
 #include "kernels/cuda/impl.h"
 
 /* Columns from `valid` on count for nothing; nor does NaN, which the sum will show. */
@@ -81,9 +81,9 @@ template <class M> static enum dtx_status max_of(struct dtx_queue *queue, const 
                   args->logits.dim[1], args->valid, (M *)args->max.data);
 }
 
-template <class M> static struct xent_job<M> make_job(const struct dtx_tensor *logits, const struct dtx_tensor *targets)
+template <class M> static xent_job<M> make_job(const struct dtx_tensor *logits, const struct dtx_tensor *targets)
 {
-    struct xent_job<M> job = {};
+    xent_job<M> job = {};
     job.logits = (const M *)logits->data;
     job.targets = (const int32_t *)targets->data;
     job.columns = logits->dim[1];

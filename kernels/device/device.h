@@ -2,7 +2,7 @@
  * What a kernel's source is written in. Under nvcc these are thin wrappers; under the host's C++ compiler the kernel
  * runs in the emulator (kernels/simt). A kernel includes only headers of this folder.
  *
- *   DTX_KERNEL(threads, blocks_per_sm) void name(args)   a kernel; pass structs as DTX_ARGUMENT(type) name
+ *   DTX_KERNEL(threads, blocks_per_sm) name(args)        a kernel; pass structs as DTX_ARGUMENT(type) name
  *   DTX_FN                                               a function that kernels call
  *   DTX_SHARED(type, name, count)                        static shared memory, name is a pointer
  *   DTX_SHARED_DYNAMIC(name)                             the launch's shared bytes, 1024-byte aligned
@@ -28,7 +28,6 @@ extern "C" {
 #define DTX_KERNEL(threads, blocks)   static __global__ void __launch_bounds__(threads, blocks)
 #define DTX_ARGUMENT(type)            const __grid_constant__ type
 #define DTX_FN                        static __device__ __forceinline__
-#define DTX_BOTH                      static __host__ __device__ __forceinline__
 #define DTX_SHARED(type, name, count) __shared__ type name[count]
 #define DTX_SHARED_DYNAMIC(name)      extern __shared__ __align__(1024) unsigned char name[]
 #define DTX_UNROLL                    _Pragma("unroll")
@@ -41,7 +40,6 @@ struct dtx_site {
 #define DTX_KERNEL(threads, blocks) static void
 #define DTX_ARGUMENT(type)          const type
 #define DTX_FN                      static inline
-#define DTX_BOTH                    static inline
 #define DTX_SHARED(type, name, count)                                                                                  \
     static char name##_key;                                                                                            \
     type *name = (type *)dtx_simt_shared(&name##_key, sizeof(type) * (size_t)(count))
@@ -154,18 +152,6 @@ DTX_FN float dtx_exp2(float x)
 #else
     return exp2f(x);
 #endif
-}
-DTX_FN float dtx_rsqrt(float x)
-{
-#if defined(__CUDACC__)
-    return rsqrtf(x);
-#else
-    return 1.f / sqrtf(x);
-#endif
-}
-DTX_FN double dtx_rsqrt(double x)
-{
-    return 1. / sqrt(x);
 }
 
 #endif

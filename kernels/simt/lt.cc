@@ -10,10 +10,14 @@
 #include "kernels/device/device.h"
 #include "kernels/simt/runtime.h"
 
-enum { ALGORITHM = 7, MOST_K = 6000, FAILED = 7, NOT_SUPPORTED = 15 };
+enum { ALGORITHM = 7, MOST_K = 6000, FAILED = 7 };
 
 struct desc {
     int32_t transpose_a, transpose_b;
+};
+
+struct preference {
+    bool splits = true; /* of k, as long as nobody forbids it */
 };
 
 struct layout {
@@ -41,7 +45,7 @@ static int destroy(void *handle)
 static int desc_create(void **out, int compute, int scale)
 {
     *out = new desc();
-    return compute == LT_COMPUTE_32F && scale == LT_R_32F ? 0 : NOT_SUPPORTED;
+    return compute == LT_COMPUTE_32F && scale == LT_R_32F ? 0 : LT_NOT_SUPPORTED;
 }
 
 static int desc_destroy(void *d)
@@ -73,16 +77,27 @@ static int layout_destroy(void *l)
 
 static int prefer_create(void **out)
 {
-    return create(out);
+    *out = new preference();
+    return 0;
 }
 
-static int prefer_destroy(void *preference)
+static int prefer_destroy(void *p)
 {
-    return destroy(preference);
+    delete (preference *)p;
+    return 0;
 }
 
-static int prefer_set(void *, int, const void *, size_t)
+static int prefer_set(void *handle, int attribute, const void *value, size_t bytes)
 {
+    preference *p = (preference *)handle;
+    if (attribute == LT_PREFER_WORK_BYTES)
+        return bytes == sizeof(uint64_t) ? 0 : FAILED;
+    uint32_t number = 0;
+    if (bytes != sizeof number)
+        return FAILED;
+    memcpy(&number, value, bytes);
+    if (attribute == LT_PREFER_REDUCTION)
+        p->splits = number != 0;
     return 0;
 }
 
@@ -97,12 +112,14 @@ static int check(void *, void *handle, void *a_, void *b_, void *, void *d_, con
     out->algorithm = *algorithm;
     if (algorithm->data[0] != ALGORITHM || depth != k || c->rows != m || c->columns != n)
         return FAILED;
-    return k > MOST_K ? NOT_SUPPORTED : 0;
+    return k > MOST_K ? LT_NOT_SUPPORTED : 0;
 }
 
-static int choose(void *handle, void *d, void *a, void *b, void *c, void *out_layout, void *, int,
+static int choose(void *handle, void *d, void *a, void *b, void *c, void *out_layout, void *p, int,
                   struct lt_choice *out, int *found)
 {
+    if (((const preference *)p)->splits)
+        return FAILED; /* a result would depend on how k is split */
     struct lt_algorithm algorithm = {{ALGORITHM}};
     int code = check(handle, d, a, b, c, out_layout, &algorithm, out);
     *found = code == 0;
@@ -140,7 +157,7 @@ static int product(void *handle, void *d_, const void *alpha, const void *a, voi
     struct lt_choice unused;
     int code = check(handle, d_, a_, b_, NULL, out_layout, algorithm, &unused);
     if (code || c != d)
-        return code ? code : NOT_SUPPORTED;
+        return code ? code : LT_NOT_SUPPORTED;
     desc description = *(desc *)d_;
     layout la = *(layout *)a_, lb = *(layout *)b_, lc = *(layout *)out_layout;
     float by = *(const float *)alpha, keep = *(const float *)beta;

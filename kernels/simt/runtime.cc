@@ -278,8 +278,6 @@ const struct dtx_cuda_runtime *dtx_emu_runtime(char *why, size_t size)
     struct dtx_simt_settings settings = {};
     settings.order = (enum dtx_simt_order)order;
     settings.seed = 1;
-    const char *architecture = getenv("DTX_EMU_ARCH");
-    settings.architecture = architecture ? atoi(architecture) : 80;
     settings.defer = launch_later;
     settings.architecture = getenv("DTX_EMU_ARCH") ? atoi(getenv("DTX_EMU_ARCH")) : 80;
     dtx_simt_set(&settings);

@@ -1,6 +1,5 @@
 #include "launch/doctor/find.h"
 
-#include <dlfcn.h>
 #include <dnnl.h>
 #include <hdf5.h>
 #include <mpi.h>
@@ -10,6 +9,7 @@
 #include <unistd.h>
 
 #include "kernels/backend.h"
+#include "kernels/base/library.h"
 
 void dtx_find_processor(struct dtx_report *report, const struct dtx_host *host, int isa)
 {
@@ -66,26 +66,6 @@ struct driver {
     int (*memory)(size_t *, int);
 };
 
-static bool load_driver(void *library, struct driver *driver)
-{
-    const struct {
-        const char *name;
-        void *slot;
-    } symbols[] = {{"cuInit", &driver->init},
-                   {"cuDriverGetVersion", &driver->version},
-                   {"cuDeviceGetCount", &driver->count},
-                   {"cuDeviceGet", &driver->get},
-                   {"cuDeviceGetName", &driver->name},
-                   {"cuDeviceTotalMem_v2", &driver->memory}};
-    for (size_t i = 0; i < sizeof symbols / sizeof *symbols; i++) {
-        void *symbol = dlsym(library, symbols[i].name);
-        if (!symbol)
-            return false;
-        memcpy(symbols[i].slot, &symbol, sizeof symbol);
-    }
-    return true;
-}
-
 static void find_devices(struct dtx_report *report, const struct driver *driver)
 {
     int error = driver->init(0), version = 0, count = 0;
@@ -105,22 +85,21 @@ static void find_devices(struct dtx_report *report, const struct driver *driver)
     if (count > 0 && driver->get(&device, 0) == 0 && driver->name(name, sizeof name, device) == 0 &&
         driver->memory(&bytes, device) == 0)
         dtx_report_text(report, "gpu", "first", "first", "%s, %.1f GiB", name, (double)bytes / (1 << 30));
-    dtx_report_text(report, "gpu", "used", "used by dtx", "no: this build has the backend cpu only");
 }
 
 static void find_driver(struct dtx_report *report)
 {
+    char why[256];
     struct driver driver;
-    void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
-    if (!library) {
-        dtx_report_text(report, "gpu", "found", "GPU", "none: no driver (%s)", dlerror());
-        return;
-    }
-    if (load_driver(library, &driver))
+    const struct dtx_symbol symbols[] = {
+        {"cuInit", &driver.init},     {"cuDriverGetVersion", &driver.version}, {"cuDeviceGetCount", &driver.count},
+        {"cuDeviceGet", &driver.get}, {"cuDeviceGetName", &driver.name},       {"cuDeviceTotalMem_v2", &driver.memory}};
+    void *library = dtx_library_open("libcuda.so.1", symbols, sizeof symbols / sizeof *symbols, why, sizeof why);
+    if (library)
         find_devices(report, &driver);
     else
-        dtx_report_text(report, "gpu", "found", "GPU", "none: this libcuda.so.1 lacks what dtx asks (%s)", dlerror());
-    dlclose(library);
+        dtx_report_text(report, "gpu", "found", "GPU", "none: no driver (%s)", why);
+    dtx_library_close(library);
 }
 
 void dtx_find_gpu(struct dtx_report *report)

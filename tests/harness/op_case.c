@@ -220,11 +220,12 @@ static double ulp(double x, enum dtx_dtype dtype)
 
 void op_compare(struct op_env *env, const char *name, struct op_array *array, double k)
 {
-    op_compare_as(env, name, array, k, array->t.dtype);
+    op_compare_slack(env, name, array, k, NULL);
 }
 
-void op_compare_as(struct op_env *env, const char *name, struct op_array *array, double k, enum dtx_dtype dtype)
+void op_compare_slack(struct op_env *env, const char *name, struct op_array *array, double k, const double *slack)
 {
+    enum dtx_dtype dtype = array->t.dtype;
     struct op_stored *s = stored_find(env, name);
     assert_non_null(s->ref);
     assert_int_equal(s->n, array->n);
@@ -232,7 +233,7 @@ void op_compare_as(struct op_env *env, const char *name, struct op_array *array,
     double largest = 0, naive_error = 0, error = 0;
     int64_t worst = 0;
     for (int64_t i = 0; i < s->n; i++) {
-        double got = array->value[i], ref = s->ref[i];
+        double got = array->value[i], ref = s->ref[i], off = fabs(got - ref) - (slack ? slack[i] : 0);
         if (isinf(ref) || isnan(got)) {
             if (got != ref)
                 fail_msg("%s[%lld] = %g, must be %g (%s, %s)", name, (long long)i, got, ref,
@@ -241,8 +242,8 @@ void op_compare_as(struct op_env *env, const char *name, struct op_array *array,
         }
         largest = fmax(largest, fabs(ref));
         naive_error = fmax(naive_error, fabs(ref_round(s->naive[i], dtype) - ref));
-        if (!(fabs(got - ref) <= error)) {
-            error = fabs(got - ref);
+        if (!(off <= error)) {
+            error = off;
             worst = i;
         }
     }

@@ -74,8 +74,8 @@ struct op_expect op_expect(struct op_env *env, const char *name, int64_t n);
 /* max |got − ref| ≤ k·max |naive − ref| + 2 ulp of max |ref| in the array's dtype; naive is rounded here. Also: the
  * same bits as at one thread on this instruction set. */
 void op_compare(struct op_env *env, const char *name, struct op_array *array, double k);
-/* The same with the bound of a result rounded to `dtype`, for results that are made from values rounded to it. */
-void op_compare_as(struct op_env *env, const char *name, struct op_array *array, double k, enum dtx_dtype dtype);
+/* The same, and element i may be off by slack[i] more: what the operation may round on its way (NULL: nothing). */
+void op_compare_slack(struct op_env *env, const char *name, struct op_array *array, double k, const double *slack);
 /* Only the bits. */
 void op_compare_bits(struct op_env *env, const char *name, struct op_array *array);
 void op_ok(struct op_env *env, enum dtx_status status);

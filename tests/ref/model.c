@@ -248,7 +248,7 @@ static void backward_attention(struct state *s, int64_t l, double *dx)
     for (int64_t h = 0; h < m->heads; h++)
         total += dlambda[h];
     backward_lambda(s, l, total);
-    s->ops->attn_bwd(&a, do_, b->lse, dsum, dq, dk, dv);
+    s->ops->attn_bwd(&a, do_, b->lse, dsum, false, dq, dk, dv);
     s->ops->rope(n, 2 * m->heads, d, dq, s->rope, s->positions, true, dq);
     s->ops->rope(n, 2 * m->kv_heads, d, dk, s->rope, s->positions, true, dk);
     linear_backward(s, D, D, dq, b->xn, w(s, l, Q), NULL, g(s, l, Q), dxn);

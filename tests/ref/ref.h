@@ -35,8 +35,9 @@ struct ref_ops {
     /* From o and o2: dsum [b,maps·h,tq]; dlambda [h], terms Σ|s| in `terms` [h]. */
     void (*attn_dots)(const struct ref_attn *a, const double *do_, const double *o, const double *o2, double *dsum,
                       double *dlambda, double *terms);
-    void (*attn_bwd)(const struct ref_attn *a, const double *do_, const double *lse, const double *dsum, double *dq,
-                     double *dk, double *dv);
+    /* sizes: not the sums but those of their terms' absolute values, a term being ds·k, ds·q or (p1 − λ·p2)·do. */
+    void (*attn_bwd)(const struct ref_attn *a, const double *do_, const double *lse, const double *dsum, bool sizes,
+                     double *dq, double *dk, double *dv);
     void (*xent)(int64_t n, int64_t columns, int64_t valid, int64_t first, const double *logits, const int32_t *targets,
                  double scale, double *max, double *sums, double *loss, double *dlogits);
     /* master, m, v in place; hyper as in ops.h */

@@ -171,10 +171,15 @@ static void S(attn_dots)(const struct ref_attn *a, const double *do_, const doub
     }
 }
 
+static R S(term)(R x, bool size)
+{
+    return size ? R_ABS(x) : x;
+}
+
 /* Sums over keys for dq, over (head, query) for dk and dv: dense loops over all pairs of one element at a time would be
  * slow, so pairs are the outer loop and R arrays hold the sums. */
-static void S(attn_bwd)(const struct ref_attn *a, const double *do_, const double *lse, const double *dsum, double *dq,
-                        double *dk, double *dv)
+static void S(attn_bwd)(const struct ref_attn *a, const double *do_, const double *lse, const double *dsum, bool sizes,
+                        double *dq, double *dk, double *dv)
 {
     int64_t nq = a->b * a->tq * a->h * a->maps * a->d, nk = a->b * a->tk * a->hkv * a->maps * a->d;
     int64_t nv = a->b * a->tk * a->hkv * a->dv;
@@ -200,12 +205,12 @@ static void S(attn_bwd)(const struct ref_attn *a, const double *do_, const doubl
                         R ds = p * (sign * dov - (R)dsum[stat]) * (R)a->scale;
                         weight += sign * p;
                         for (int64_t e = 0; e < a->d; e++) {
-                            sq[qat + e] += ds * (R)a->k[kat + e];
-                            sk[kat + e] += ds * (R)a->q[qat + e];
+                            sq[qat + e] += S(term)(ds * (R)a->k[kat + e], sizes);
+                            sk[kat + e] += S(term)(ds * (R)a->q[qat + e], sizes);
                         }
                     }
                     for (int64_t e = 0; e < a->dv; e++)
-                        sv[vat + e] += weight * (R)do_[oat + e];
+                        sv[vat + e] += S(term)(weight * (R)do_[oat + e], sizes);
                 }
     for (int64_t i = 0; i < nq; i++)
         dq[i] = (double)sq[i];

@@ -1,13 +1,24 @@
 #!/usr/bin/env bash
-# test: label=unit timeout=300
-# Registers, spills and tensor-core instructions of the attention kernels, as compiled for each architecture, against
-# tests/kernel_budgets.txt. With --table: prints the table as it would be now.
+# test: label=unit timeout=60
+# Registers, spills and tensor-core instructions of the attention kernels, as the build compiled them for each
+# architecture, against tests/kernel_budgets.txt. With --table: prints the table as it would be now.
 set -uo pipefail
 cd "$DTX_SOURCE" || exit 1
-nvcc=$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)
-[ -x "$nvcc" ] || { echo "no nvcc here"; exit 77; }
+objects=$DTX_BUILD/kernels/cuda
+[ -e "$objects/attn_mma.o.log" ] || { echo "this build has no CUDA"; exit 77; }
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
+
+# The cubins of an object file (not compressed), each with what follows it: cubin.sm_80, cubin.sm_90a.
+cubins() {
+    local offset
+    rm -f "$work"/cubin.*
+    objcopy -O binary --only-section=.nv_fatbin "$1" "$work/fatbin" || return 1
+    LC_ALL=C grep -abo $'\x7fELF' "$work/fatbin" | cut -d: -f1 | while read -r offset; do
+        tail -c "+$((offset + 1))" "$work/fatbin" >"$work/cubin"
+        mv "$work/cubin" "$work/cubin.$(grep -aoE 'sm_[0-9]+a?' "$work/cubin" | head -n 1)"
+    done
+}
 
 # One line per kernel of a cubin: name<TAB>HMMA and HGMMA instructions (low 12 bits of each 16-byte word).
 tensor_instructions() {
@@ -19,23 +30,19 @@ tensor_instructions() {
 }
 
 table() {
-    local arch source
-    for arch in sm_80 sm_90a; do
-        for source in kernels/cuda/attn_mma.cu kernels/cuda/attn_tma.cu; do
-            [ "$arch$source" != sm_80kernels/cuda/attn_tma.cu ] || continue
-            "$nvcc" -std=c++17 -O3 -I. -arch="$arch" -Xptxas -v -cubin -o "$work/cubin" "$source" 2>"$work/log" ||
-                { cat "$work/log"; return 1; }
-            if grep -E 'C75(08|12)|wgmma.*serializ' "$work/log"; then return 1; fi
-            tensor_instructions "$work/cubin" >"$work/counts"
-            awk -v arch="$arch" '
-                NR == FNR { count[$1] = $2; next }
-                /Compiling entry function/ { split($0, part, "\047"); name = part[2] }
-                /bytes spill stores/ { for (i = 2; i <= NF; i++) if ($(i + 1) == "spill") { spill = $(i - 1); break } }
-                /Used [0-9]+ registers/ {
-                    for (i = 1; i < NF; i++) if ($i == "Used") registers = $(i + 1)
-                    print arch "\t" name "\t" registers "\t" spill "\t" count[name] + 0
-                }' "$work/counts" "$work/log" | c++filt -t | sed 's/(attn_job[^)]*)//; s/void //'
-        done
+    local source cubin
+    for source in attn_mma attn_tma; do
+        if grep -E 'C75(08|12)|wgmma.*serializ' "$objects/$source.o.log"; then return 1; fi
+        cubins "$objects/$source.o" || return 1
+        for cubin in "$work"/cubin.*; do tensor_instructions "$cubin" | sed "s/^/${cubin##*.}\t/"; done >"$work/counts"
+        awk -F '\t' -v source="$source" '
+            NR == FNR { count[$1 " " $2] = $3; next }
+            /Compiling entry function/ { split($0, part, "\047"); name = part[2]; arch = part[4] }
+            /bytes spill stores/ { split($0, part, ","); spill = part[2] + 0 }
+            /Used [0-9]+ registers/ && source arch != "attn_tmasm_80" {
+                sub(/.*Used /, "")
+                print arch "\t" name "\t" $0 + 0 "\t" spill "\t" count[arch " " name] + 0
+            }' "$work/counts" "$objects/$source.o.log" | c++filt -t | sed 's/(attn_job[^)]*)//; s/void //'
     done | LC_ALL=C sort
 }
 
