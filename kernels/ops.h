@@ -28,10 +28,14 @@ struct dtx_matmul_args {
 };
 
 /* z = alpha·x + y, rounded once to z's dtype; y may be absent. x, y, z: equal counts, each act or master; z may be x or
- * y. So: residual add, gradient accumulation, cast, scaling. */
+ * y. So: residual add, gradient accumulation, cast, scaling.
+ * stochastic: fp32 to bf16 goes up with the probability of the part that is cut off, as a hash of the fp32 bits has it
+ * (kernels/round.h): the same value always rounds alike, on every mesh and after a resume. Else to nearest, ties to
+ * even. */
 struct dtx_add_args {
     struct dtx_tensor x, y, z;
     double alpha;
+    bool stochastic;
 };
 
 /* out[i] = table[tokens[i] − first] where that row is held here, else 0. tokens: i32 [n]; table: act [V,D];
@@ -177,11 +181,12 @@ struct dtx_sqnorm_args {
 };
 
 /* One AdamW step, decoupled decay (Loshchilov & Hutter): g = clip·grad; m, v updated; master −= lr·lr_mult·(m̂/(√v̂ +
- * eps) + decay·master); weight = master rounded. master, m, v, grad: master dtype [n]; weight: act [n] or absent.
- * hyper: f64 [4] = {lr, clip, 1 − β1^step, 1 − β2^step}. */
+ * eps) + decay·master); weight = master rounded (stochastic: as in add). master, m, v, grad: master dtype [n]; weight:
+ * act [n] or absent. hyper: f64 [4] = {lr, clip, 1 − β1^step, 1 − β2^step}. */
 struct dtx_adamw_args {
     struct dtx_tensor master, m, v, grad, weight, hyper;
     double beta1, beta2, eps, decay, lr_mult;
+    bool stochastic;
 };
 
 #define DTX_OP(name)                                                                                                   \

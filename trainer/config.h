@@ -41,6 +41,7 @@ struct dtx_optim_config {
     const struct dtx_optim_variant *variant;
     double beta1, beta2, eps, decay, clip; /* clip 0: off */
     bool decay_embeddings;
+    bool stochastic; /* rounding of masters to bf16 weights */
 };
 
 /* Which layers run forward again before their backward pass instead of keeping what they made: attention layers, or

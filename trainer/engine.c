@@ -133,6 +133,7 @@ static enum dtx_status create_parts(struct dtx_engine *e, struct dtx_comm *world
     DTX_TRY(ctx, backend->queues->create(backend, &e->queue));
     DTX_TRY(ctx, dtx_params_create(ctx, &e->params));
     DTX_TRY(ctx, dtx_engine_declare(ctx, c, &e->mesh, e->queue, &e->params, &e->env, &e->model));
+    e->params.stochastic = c->optim.stochastic;
     DTX_TRY(ctx, dtx_params_allocate(&e->params, backend, &e->mesh, c->dtype));
     DTX_TRY(ctx, dtx_grads_create(&e->params, &e->grads));
     e->env.grads = &e->grads;
