@@ -17,13 +17,21 @@
 
 struct dtx_queue;
 
+/* 8-bit floats (OCP OFP8) to which a product's operands may be rounded: 448 and 57344 are the largest numbers. */
+enum dtx_fp8 { DTX_FP8_NONE, DTX_FP8_E4M3, DTX_FP8_E5M2 };
+
 /* c = op(a)·op(b), or c += with `accumulate`. a: [m,k] ([k,m] with transpose_a), b: [k,n] ([n,k] with transpose_b),
  * both of one dtype; c: [m,n] of act or master dtype. The optional scale [1] (master) multiplies the product; the
- * optional amax [1] (master) receives max |c|. A row of c does not depend on m. */
+ * optional amax [1] (master) receives max |c|. A row of c does not depend on m.
+ * fp8 (a, b f32 or bf16): a is rounded to this kind and b to E4M3 first, each with one scale for the tensor,
+ *   x̂ = s·round(x/s), s = max|x| / largest number; to nearest, ties to even; sums in fp32 (kernels/round.h)
+ * An infinity or NaN in a or b makes c NaN where it reaches, infinities all of c. A row of c then depends on all of a.
+ */
 struct dtx_matmul_args {
     struct dtx_tensor a, b, c;
     bool transpose_a, transpose_b, accumulate;
     struct dtx_tensor scale, amax;
+    enum dtx_fp8 fp8;
     struct dtx_tensor work; /* u8 */
 };
 

@@ -112,6 +112,7 @@ enum dtx_status dtx_matmul_check(struct dtx_ctx *ctx, const struct dtx_matmul_ar
     EXPECT(b, act, args->transpose_b ? ANY : k, args->transpose_b ? k : ANY);
     int64_t n = b->dim[args->transpose_b ? 0 : 1];
     EXPECT_EITHER(c, act, master, m, n);
+    EXPECT_TRUE(!args->fp8 || act != DTX_F64, "matmul: fp8 of f64 operands; they must be f32 or bf16");
     if (args->scale.data)
         EXPECT(scale, master, 1);
     if (args->amax.data)

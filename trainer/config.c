@@ -65,6 +65,9 @@ const struct dtx_opt_row dtx_train_options[] = {
      "seconds since 1970 when this call will be killed: saves early enough; 0: SLURM_JOB_END_TIME, if set"},
     {"train.dtype", DTX_OPT_CHOICE, "f32", "f32|bf16|f64", FIXED,
      "activations; masters and sums are fp32 (f64: for tests)"},
+    {"train.fp8", DTX_OPT_BOOL, "false", NULL, FREE,
+     "products of attention's and FFN's matrices in 8-bit floats (E4M3, gradients E5M2), a scale per tensor; fast on "
+     "Hopper, elsewhere emulated"},
     {"train.recompute", DTX_OPT_TEXT, "none", NULL, FREE,
      "none, attention or block: run forward again in backward to save memory; block:2 every second block"},
     {"train.seed", DTX_OPT_INT, "1", "0..", FIXED, "seed of initial weights and of the data order"},
@@ -535,6 +538,9 @@ void dtx_engine_config_read(struct dtx_opt *opt, int world_size, struct dtx_engi
         dtx_opt_fault(opt, "train.recompute: '%s' is none of none, attention, block, attention:n, block:n (n from 1)",
                       recompute);
     dtx_dtype_parse(dtx_opt_text(opt, "train.dtype"), &out->dtype);
+    out->fp8 = dtx_opt_bool(opt, "train.fp8");
+    if (out->fp8 && out->dtype == DTX_F64)
+        dtx_opt_fault(opt, "train.fp8 rounds what train.dtype f64 keeps; take bf16 or f32");
     out->seed = dtx_opt_int(opt, "train.seed");
     out->snapshot = dtx_health_rolls_back(opt);
     out->optim =

@@ -58,6 +58,7 @@ struct dtx_engine_config {
     struct dtx_recompute_config recompute;
     struct dtx_optim_config optim;
     enum dtx_dtype dtype;
+    bool fp8; /* products of the matrices of attention and FFN; not with f64 */
     int64_t seed;
     int mesh[DTX_AXES];
     bool ring;     /* context ranks pass keys and values round instead of gathering them all */

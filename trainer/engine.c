@@ -104,6 +104,7 @@ enum dtx_status dtx_engine_declare(struct dtx_ctx *ctx, const struct dtx_engine_
                             .sequence = c->sequence && mesh->size[DTX_AXIS_TP] > 1,
                             .split = c->split,
                             .act = c->dtype,
+                            .fp8 = c->fp8,
                             .master = dtx_dtype_master(c->dtype),
                             .max_rows = rows,
                             .max_length = c->batch.length,
