@@ -104,6 +104,15 @@ struct dtx_lambda_bwd_args {
     struct dtx_tensor q1, k1, q2, k2, dlambda, dq1, dk1, dq2, dk2;
 };
 
+/* The norm behind attention, absent without y: each row of o is normed over its dv elements and multiplied,
+ *   y = out_scale·gain ⊙ o·rstd, rstd = 1/√(mean(o²) + eps)      (differential attention: out_scale = 1 − λ_init)
+ * of o as it is written, rounded, for that is what the backward pass reads: rmsnorm_fwd of o, on the CPU bit for bit.
+ * y: act [b,tq,h,dv], not o; gain: master [dv] or absent (ones); rstd: master [b,tq,h]. */
+struct dtx_attn_norm {
+    struct dtx_tensor gain, y, rstd;
+    double eps, out_scale;
+};
+
 /*
  * Attention of `maps` softmax maps over one v: maps 1 is plain attention, maps 2 is differential attention
  *   o = softmax(q1 k1ᵀ·scale) v − λ·softmax(q2 k2ᵀ·scale) v      (paper eq. 1; head j's maps are sub-heads 2j, 2j+1)
@@ -112,7 +121,8 @@ struct dtx_lambda_bwd_args {
  *   lambda: master [1], maps 2 only     doc_start: i32 [b,tq] global positions, or absent (0)
  *   q_first, k_first: global position of the piece's first query and key
  *   o: act [b,tq,h,dv]; o2 (maps 2): act [b,tq,h,dv], map 2's own output; lse: master [b,maps·h,tq], natural log
- * With `parts` o is map 1's own output instead of the difference, and o, o2 are master dtype (for merging key pieces).
+ * With `parts` o is map 1's own output instead of the difference, and o, o2 are master dtype (for merging key pieces);
+ * then there is no norm.
  * A row with no visible key gives o = 0 and lse = −inf. Memory grows with t, not t².
  */
 struct dtx_attn_fwd_args {
@@ -123,6 +133,7 @@ struct dtx_attn_fwd_args {
     double scale;
     struct dtx_tensor o, o2, lse;
     struct dtx_tensor work;
+    struct dtx_attn_norm norm;
 };
 
 /* Row sums for the backward pass: r = Σ do·o, s = Σ do·o2; dsum (master [b,maps·h,tq]) = r + λs for map 1, −λs for
@@ -139,11 +150,12 @@ struct dtx_attn_merge_args {
     int maps;
 };
 
-/* Parts of all keys → what attn_fwd makes without `parts`: o = o1 − λ·o2 and o2 (maps 1: o = o1), rounded once.
+/* Parts of all keys → what attn_fwd makes without `parts`: o = o1 − λ·o2 and o2 (maps 1: o = o1), rounded once; y.
  * o1, part_o2: master, o, o2: act, all [b,tq,h,dv]; lambda: master [1], maps 2 only. */
 struct dtx_attn_finish_args {
     struct dtx_tensor o1, part_o2, lambda, o, o2;
     int maps;
+    struct dtx_attn_norm norm;
 };
 
 /* dq, dk, dv (shapes and dtype of q, k, v) from do_, the final lse and dsum. With `parts` (q, k, v are a piece of

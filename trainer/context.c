@@ -99,6 +99,8 @@ static struct dtx_attn_fwd_args forward_part(const struct dtx_attn_fwd_args *arg
     part.o2 = dtx_tensor_rows(&args->o2, first, n);
     part.lse = dtx_tensor_rows(&args->lse, first, n);
     part.doc_start = dtx_tensor_rows(&args->doc_start, first, n);
+    part.norm.y = dtx_tensor_rows(&args->norm.y, first, n);
+    part.norm.rstd = dtx_tensor_rows(&args->norm.rstd, first, n);
     return part;
 }
 
@@ -298,6 +300,7 @@ static enum dtx_status forward_pair(struct dtx_env *env, const struct dtx_attn_f
     part.o2 = first ? merge.into_o2 : merge.o2;
     part.lse = first ? merge.into_lse : merge.lse;
     part.parts = !DTX_MUTANT(lambda_before_merge);
+    part.norm = (struct dtx_attn_norm){0}; /* of the finished rows */
     part.doc_start = documents_of(env, ring, part.doc_start);
     part.q_first = query_first(env, queries);
     part.k_first = dtx_piece_first(env, ring->owner, keys);
@@ -323,8 +326,13 @@ static enum dtx_status ring_forward(struct dtx_env *env, const struct dtx_attn_c
                 }
         DTX_TRY(env->ctx, turn(env, &ring, &x));
     }
-    struct dtx_attn_finish_args done = {
-        .o1 = x.o, .part_o2 = x.o2, .lambda = args->lambda, .o = args->o, .o2 = args->o2, .maps = args->maps};
+    struct dtx_attn_finish_args done = {.o1 = x.o,
+                                        .part_o2 = x.o2,
+                                        .lambda = args->lambda,
+                                        .o = args->o,
+                                        .o2 = args->o2,
+                                        .maps = args->maps,
+                                        .norm = args->norm};
     return dtx_attn_finish(env->queue, &done);
 }
 

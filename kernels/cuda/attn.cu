@@ -38,6 +38,7 @@ enum dtx_status DTX_DEVICE(attn_fwd)(struct dtx_queue *queue, const struct dtx_a
     job.o = args->o.data;
     job.o2 = args->o2.data;
     job.lse = args->lse.data;
+    job.norm = attn_norm_of(args->norm);
     if (job.b == 0 || job.tq == 0)
         return DTX_OK;
     void *stream = DTX_DEVICE(stream)(queue);

@@ -19,7 +19,7 @@ enum { KERNELS = sizeof kernels / sizeof *kernels };
 /* Copies take 16 bytes at a time. */
 static bool is_aligned(const attn_job &job)
 {
-    const void *const list[] = {job.q, job.k, job.v, job.do_, job.o, job.o2, job.dq, job.dk, job.dv};
+    const void *const list[] = {job.q, job.k, job.v, job.do_, job.o, job.o2, job.dq, job.dk, job.dv, job.norm.y};
     for (const void *p : list)
         if ((uintptr_t)p & 15)
             return false;
