@@ -3,7 +3,7 @@
  * attn_mma_fwd.h each of the two works for one map on the same 64 rows, or with one map on 64 rows of its own.
  */
 #include "kernels/cuda/attn_mma_fwd.h"
-#include "kernels/device/hopper.h"
+#include "kernels/cuda/attn_tma.h"
 
 enum { THREADS = 384, KEYS = 64, KEY_PANEL_BYTES = KEYS * 128 };
 
@@ -127,78 +127,22 @@ attn_tma_kernel(DTX_ARGUMENT(attn_job) p, DTX_ARGUMENT(dtx_tile_map) q_map, DTX_
 #endif
 }
 
-/* The map of a tensor [b, positions, heads, width] in boxes of `rows` positions × 64 columns. */
-static int make_map(dtx_tile_map *map, const void *base, int width, int heads, int positions, int b, int rows)
-{
-    const int64_t row = (int64_t)heads * width;
-#if defined(__CUDACC__)
-    typedef CUresult encode_function(CUtensorMap *, CUtensorMapDataType, cuuint32_t, void *, const cuuint64_t *,
-                                     const cuuint64_t *, const cuuint32_t *, const cuuint32_t *, CUtensorMapInterleave,
-                                     CUtensorMapSwizzle, CUtensorMapL2promotion, CUtensorMapFloatOOBfill);
-    void *encode = NULL;
-    cudaDriverEntryPointQueryResult found;
-    int code = cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &encode, 12000, cudaEnableDefault, &found);
-    if (code || !encode)
-        return code ? code : (int)cudaErrorNotSupported;
-    const cuuint64_t size[4] = {(cuuint64_t)width, (cuuint64_t)heads, (cuuint64_t)positions, (cuuint64_t)b};
-    const cuuint64_t stride[3] = {(cuuint64_t)width * 2, (cuuint64_t)row * 2, (cuuint64_t)(row * positions) * 2};
-    const cuuint32_t box[4] = {64, 1, (cuuint32_t)rows, 1}, step[4] = {1, 1, 1, 1};
-    CUresult result = ((encode_function *)encode)(
-        map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 4, (void *)base, size, stride, box, step, CU_TENSOR_MAP_INTERLEAVE_NONE,
-        CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
-    return result == CUDA_SUCCESS ? 0 : (int)cudaErrorInvalidValue;
-#else
-    *map = {(const dtx_bf16 *)base, {width, heads, positions, b}, {1, width, row, row * positions}, {64, 1, rows, 1}};
-    return 0;
-#endif
-}
-
-template <int D, int MAPS> static int start(void *stream, const attn_job &job)
+template <int D, int MAPS> int DTX_DEVICE(attn_tma)<D, MAPS>::fwd(void *stream, const attn_job &job)
 {
     typedef attn_tma_plan<D, MAPS> plan;
     dtx_tile_map q, k, v;
-    int code = make_map(&q, job.q, plan::WIDTH, job.heads, job.tq, job.b, plan::ROWS);
+    int code = attn_tile_map(&q, job.q, plan::WIDTH, job.heads, job.tq, job.b, plan::ROWS);
     if (!code)
-        code = make_map(&k, job.k, plan::WIDTH, job.kv_heads, job.tk, job.b, KEYS);
+        code = attn_tile_map(&k, job.k, plan::WIDTH, job.kv_heads, job.tk, job.b, KEYS);
     if (!code)
-        code = make_map(&v, job.v, plan::WIDTH, job.kv_heads, job.tk, job.b, KEYS);
+        code = attn_tile_map(&v, job.v, plan::WIDTH, job.kv_heads, job.tk, job.b, KEYS);
     if (code)
         return code;
     dim3 grid((unsigned)((job.tq + plan::ROWS - 1) / plan::ROWS), (unsigned)job.heads, (unsigned)job.b);
     return dtx_launch(stream, attn_tma_kernel<D, MAPS>, grid, THREADS, plan::SHARED_BYTES, job, q, k, v);
 }
 
-static const struct {
-    int d, maps;
-    int (*fwd)(void *stream, const attn_job &job);
-} kernels[] = {{64, 1, start<64, 1>}, {128, 1, start<128, 1>}, {64, 2, start<64, 2>}, {128, 2, start<128, 2>}};
-enum { KERNELS = sizeof kernels / sizeof *kernels };
-
-static bool is_hopper(void)
-{
-#if defined(__CUDACC__)
-    int device = 0, major = 0;
-    return cudaGetDevice(&device) == cudaSuccess &&
-           cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) == cudaSuccess && major == 9;
-#else
-    return dtx_simt_get().architecture == 90;
-#endif
-}
-
-static int find(const attn_job &job)
-{
-    for (int i = 0; i < KERNELS; i++)
-        if (kernels[i].d == job.d && kernels[i].maps == job.maps)
-            return i;
-    return -1;
-}
-
-bool DTX_DEVICE(attn_tma_has)(const attn_job &job)
-{
-    return DTX_DEVICE(attn_mma_has)(job) && find(job) >= 0 && job.tk > 0 && is_hopper();
-}
-
-int DTX_DEVICE(attn_tma_fwd)(void *stream, const attn_job &job)
-{
-    return kernels[find(job)].fwd(stream, job);
-}
+template int DTX_DEVICE(attn_tma)<64, 1>::fwd(void *stream, const attn_job &job);
+template int DTX_DEVICE(attn_tma)<128, 1>::fwd(void *stream, const attn_job &job);
+template int DTX_DEVICE(attn_tma)<64, 2>::fwd(void *stream, const attn_job &job);
+template int DTX_DEVICE(attn_tma)<128, 2>::fwd(void *stream, const attn_job &job);

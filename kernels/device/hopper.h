@@ -117,6 +117,12 @@ DTX_FN uint64_t dtx_panel(const void *p, int next = 16)
            (uint64_t)1 << 62;
 }
 
+/* The place `bytes` behind it (a multiple of 16): one addition where many are in use. */
+DTX_FN uint64_t dtx_panel_behind(uint64_t panel, int bytes)
+{
+    return panel + (uint64_t)(bytes >> 4);
+}
+
 #include "kernels/device/hopper_mma.h"
 
 #endif

@@ -4,6 +4,7 @@
 
 #if defined(__CUDACC__)
 /* The sums as text of operands, and as operands. */
+#define DTX_WGMMA_SUMS_16 "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15"
 #define DTX_WGMMA_SUMS_32                                                                                              \
     "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,"               \
     "%27,%28,%29,%30,%31"
@@ -66,6 +67,20 @@ DTX_FN void dtx_group_mma_rows(float (&sum)[8][4], uint64_t a, uint64_t b, bool 
                  "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {" DTX_WGMMA_SUMS_32
                  "}, %32, %33, p, 1, 1, 0, 0;\n}"
                  : DTX_SUM_32(0)
+                 : "l"(a), "l"(b), "r"((int)add));
+#endif
+}
+
+/* sum [64,32] (+)= a [64,16]·b [32,16]ᵀ, the same way. */
+DTX_FN void dtx_group_mma_rows(float (&sum)[4][4], uint64_t a, uint64_t b, bool add, dtx_site site = {})
+{
+#if !defined(__CUDACC__)
+    dtx_simt_group_mma(sum[0], 32, nullptr, a, b, add, site);
+#elif defined(__CUDA_ARCH_FEAT_SM90_ALL)
+    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %18, 0;\n"
+                 "wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16 {" DTX_WGMMA_SUMS_16
+                 "}, %16, %17, p, 1, 1, 0, 0;\n}"
+                 : DTX_SUM_16(0)
                  : "l"(a), "l"(b), "r"((int)add));
 #endif
 }
