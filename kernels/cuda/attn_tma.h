@@ -29,11 +29,12 @@ template <int STAGES> DTX_FN void attn_ring_init(attn_ring<STAGES> *ring, int lo
 template <int STAGES> DTX_FN void attn_ring_claim(attn_ring<STAGES> *ring, int x)
 {
     if (x >= STAGES)
-        dtx_arrival_wait(&ring->free[x % STAGES], (x / STAGES - 1) & 1);
+        dtx_arrival_wait(&ring->free[x % STAGES], (x / STAGES - (DTX_MUTANT(cuda_attn_phase_wrong) ? 0 : 1)) & 1);
 }
 template <int STAGES> DTX_FN void attn_ring_wait(attn_ring<STAGES> *ring, int x)
 {
-    dtx_arrival_wait(&ring->full[x % STAGES], x / STAGES & 1);
+    if (!DTX_MUTANT(cuda_attn_tile_unwaited))
+        dtx_arrival_wait(&ring->full[x % STAGES], x / STAGES & 1);
 }
 template <int STAGES> DTX_FN void attn_ring_release(attn_ring<STAGES> *ring, int x)
 {
@@ -68,7 +69,8 @@ template <int N>
 DTX_FN void attn_tma_columns(float (&sum)[N][4], const uint32_t (&a)[4][4], const unsigned char *b, int b_panel)
 {
     const uint64_t first = dtx_panel(b, b_panel);
-    dtx_group_mma_begin(sum);
+    if (!DTX_MUTANT(cuda_attn_fence_missing))
+        dtx_group_mma_begin(sum);
     DTX_UNROLL for (int k = 0; k < 4; k++) dtx_group_mma_columns(sum, a[k], dtx_panel_behind(first, k * 2048));
     dtx_group_mma_commit();
 }

@@ -178,6 +178,10 @@ attn_tma_keys_kernel(DTX_ARGUMENT(attn_job) p, DTX_ARGUMENT(tile_maps) maps)
         float s[STEP / 8][4], dp[HALF / 8][4];
         uint32_t combined[4][4], operand[4][4]; /* p1 − λ·p2; ds */
         attn_ring_wait(ring, x);
+        if (j0 + half * 64 > i0 + STEP - 1 + p.shift) { /* only the other group's keys are seen */
+            attn_ring_release(ring, x);
+            continue;
+        }
         if constexpr (!plan::SPLIT) {
             attn_tma_rows<D>(s, my_k + (MINE - 1) * (D / 64) * ROW_PANEL, ROW_PANEL,
                              my_q + (MINE - 1) * (D / 64) * STEP_PANEL, STEP_PANEL);
@@ -187,15 +191,15 @@ attn_tma_keys_kernel(DTX_ARGUMENT(attn_job) p, DTX_ARGUMENT(tile_maps) maps)
                 if (m == MINE - 1)
                     dtx_group_mma_wait<1>(s);
                 else
-                    dtx_group_mma_wait<0>(s);
+                    dtx_group_mma_wait<0>(s); /* and dk of the map before: its operand would keep registers */
                 keys_probabilities(p, s, lse + m * STEP, first, row, i0, masked);
+                dtx_group_mma_wait<0>(dp);
                 if (m == 1)
                     DTX_UNROLL for (int y = 0; y < STEP / 2; y++) mine[y * 256] = -lambda * s[y / 4][y % 4];
                 else if (MAPS == 2)
                     combine(combined, s, 1.f, mine);
                 else
                     attn_to_operand<STEP>(combined, s);
-                dtx_group_mma_wait<0>(dp);
                 if (m == 0)
                     attn_tma_columns(dv, combined, tile_do, STEP_PANEL);
                 DTX_UNROLL for (int n = 0; n < STEP / 8; n++)
@@ -205,10 +209,8 @@ attn_tma_keys_kernel(DTX_ARGUMENT(attn_job) p, DTX_ARGUMENT(tile_maps) maps)
                 }
                 attn_to_operand<STEP>(operand, s);
                 attn_tma_columns(dk[m], operand, my_q + m * (D / 64) * STEP_PANEL, STEP_PANEL);
-                if (m > 0) {
-                    dtx_group_mma_wait<0>(dk[m]); /* else its operand would keep registers */
+                if (m > 0)
                     attn_tma_rows<D>(s, my_k, ROW_PANEL, my_q, STEP_PANEL);
-                }
             }
         } else {
             const float weight = map == 1 ? -lambda : 1.f;
@@ -223,7 +225,8 @@ attn_tma_keys_kernel(DTX_ARGUMENT(attn_job) p, DTX_ARGUMENT(tile_maps) maps)
             combine(combined, s, weight, theirs);
             dtx_group_mma_wait<0>(dp);
             attn_tma_columns(dv, combined, tile_do + map * (D / 64) * STEP_PANEL, STEP_PANEL);
-            dtx_block_sync_some(pair, 64); /* it has read the probabilities */
+            if (!DTX_MUTANT(cuda_attn_pair_unsynced))
+                dtx_block_sync_some(pair, 64); /* it has read the probabilities */
             DTX_UNROLL for (int y = 0; y < HALF / 2; y++) mine[y * 256] = dp[y / 4][y % 4];
             dtx_block_sync_some(pair, 64);
             DTX_UNROLL for (int y = 0; y < HALF / 2; y++)
@@ -236,7 +239,8 @@ attn_tma_keys_kernel(DTX_ARGUMENT(attn_job) p, DTX_ARGUMENT(tile_maps) maps)
             attn_to_operand<STEP>(operand, s);
             attn_tma_columns(dk[0], operand, my_q, STEP_PANEL);
         }
-        dtx_group_mma_wait<0>(dv);
+        if (!DTX_MUTANT(cuda_attn_stage_freed_early))
+            dtx_group_mma_wait<0>(dv);
         attn_ring_release(ring, x);
     }
     const int64_t kv_stride = (int64_t)p.kv_heads * WIDTH;
@@ -364,16 +368,19 @@ attn_tma_queries_kernel(DTX_ARGUMENT(attn_job) p, DTX_ARGUMENT(tile_maps) maps)
         float s[STEP / 8][4], dp[STEP / 8][4];
         uint32_t operand[4][4];
         attn_ring_wait(ring_k, x);
+        if (j0 > row0 + 63 + p.shift) { /* only the other group's rows see it */
+            attn_ring_wait(ring_v, x);
+            attn_ring_release(ring_v, x);
+            attn_ring_release(ring_k, x);
+            continue;
+        }
         attn_tma_rows<D>(s, my_q + (MAPS - 1) * (D / 64) * ROW_PANEL, ROW_PANEL,
                          tile_k + (MAPS - 1) * (D / 64) * STEP_PANEL, STEP_PANEL);
         attn_ring_wait(ring_v, x);
         attn_tma_rows<WIDTH>(dp, my_do, ROW_PANEL, tile_v, STEP_PANEL);
         DTX_UNROLL for (int m = MAPS - 1; m >= 0; m--)
         {
-            if (m == MAPS - 1)
-                dtx_group_mma_wait<1>(s);
-            else
-                dtx_group_mma_wait<0>(s); /* with the last dq: its operand would keep registers */
+            dtx_group_mma_wait<1>(s);
             DTX_UNROLL for (int c = 0; c < STEP / 8; c++)
             {
                 DTX_UNROLL for (int y = 0; y < 4; y++) s[c][y] = dtx_exp2(s[c][y] * scale - lse[m][y / 2]);
@@ -385,7 +392,8 @@ attn_tma_queries_kernel(DTX_ARGUMENT(attn_job) p, DTX_ARGUMENT(tile_maps) maps)
                 attn_ring_release(ring_v, x);
             DTX_UNROLL for (int c = 0; c < STEP / 8; c++)
             {
-                DTX_UNROLL for (int y = 0; y < 4; y++) s[c][y] *= (m == 1 ? -lambda : 1.f) * dp[c][y] - dsum[m][y / 2];
+                DTX_UNROLL for (int y = 0; y < 4; y++) s[c][y] *=
+                    (m == 1 && !DTX_MUTANT(cuda_attn_dq_sign) ? -lambda : 1.f) * dp[c][y] - dsum[m][y / 2];
             }
             attn_to_operand<STEP>(operand, s);
             if (m > 0)

@@ -29,11 +29,12 @@
 /* Before the first product after registers were written: pins the sums. */
 template <int N> DTX_FN void dtx_group_mma_begin(float (&sum)[N][4])
 {
-#if defined(__CUDACC__) && defined(__CUDA_ARCH_FEAT_SM90_ALL)
+#if !defined(__CUDACC__)
+    (void)sum;
+    dtx_simt_group_fence();
+#elif defined(__CUDA_ARCH_FEAT_SM90_ALL)
     DTX_UNROLL for (int n = 0; n < N; n++) asm volatile("" : DTX_SUM_4(n)::"memory");
     asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
-#else
-    (void)sum;
 #endif
 }
 DTX_FN void dtx_group_mma_commit()
@@ -61,6 +62,7 @@ template <int Left, int N> DTX_FN void dtx_group_mma_wait(float (&sum)[N][4], dt
 DTX_FN void dtx_group_mma_rows(float (&sum)[8][4], uint64_t a, uint64_t b, bool add, dtx_site site = {})
 {
 #if !defined(__CUDACC__)
+    dtx_simt_group_registers(nullptr, site);
     dtx_simt_group_mma(sum[0], 64, nullptr, a, b, add, site);
 #elif defined(__CUDA_ARCH_FEAT_SM90_ALL)
     asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %34, 0;\n"
@@ -75,6 +77,7 @@ DTX_FN void dtx_group_mma_rows(float (&sum)[8][4], uint64_t a, uint64_t b, bool 
 DTX_FN void dtx_group_mma_rows(float (&sum)[4][4], uint64_t a, uint64_t b, bool add, dtx_site site = {})
 {
 #if !defined(__CUDACC__)
+    dtx_simt_group_registers(nullptr, site);
     dtx_simt_group_mma(sum[0], 32, nullptr, a, b, add, site);
 #elif defined(__CUDA_ARCH_FEAT_SM90_ALL)
     asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %18, 0;\n"
@@ -89,6 +92,7 @@ DTX_FN void dtx_group_mma_rows(float (&sum)[4][4], uint64_t a, uint64_t b, bool 
 DTX_FN void dtx_group_mma_columns(float (&sum)[8][4], const uint32_t (&a)[4], uint64_t b, dtx_site site = {})
 {
 #if !defined(__CUDACC__)
+    dtx_simt_group_registers(a, site);
     dtx_simt_group_mma(sum[0], 64, a, 0, b, true, site);
 #elif defined(__CUDA_ARCH_FEAT_SM90_ALL)
     asm volatile("wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {" DTX_WGMMA_SUMS_32
@@ -102,6 +106,7 @@ DTX_FN void dtx_group_mma_columns(float (&sum)[8][4], const uint32_t (&a)[4], ui
 DTX_FN void dtx_group_mma_columns(float (&sum)[16][4], const uint32_t (&a)[4], uint64_t b, dtx_site site = {})
 {
 #if !defined(__CUDACC__)
+    dtx_simt_group_registers(a, site);
     dtx_simt_group_mma(sum[0], 128, a, 0, b, true, site);
 #elif defined(__CUDA_ARCH_FEAT_SM90_ALL)
     asm volatile("wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {" DTX_WGMMA_SUMS_64
@@ -115,6 +120,7 @@ DTX_FN void dtx_group_mma_columns(float (&sum)[16][4], const uint32_t (&a)[4], u
 DTX_FN void dtx_group_mma_columns(float (&sum)[32][4], const uint32_t (&a)[4], uint64_t b, dtx_site site = {})
 {
 #if !defined(__CUDACC__)
+    dtx_simt_group_registers(a, site);
     dtx_simt_group_mma(sum[0], 256, a, 0, b, true, site);
 #elif defined(__CUDA_ARCH_FEAT_SM90_ALL)
     asm volatile("wgmma.mma_async.sync.aligned.m64n256k16.f32.bf16.bf16 {" DTX_WGMMA_SUMS_128
