@@ -5,13 +5,13 @@
 #include "kernels/cuda/attn_mma_fwd.h"
 #include "kernels/cuda/attn_tma.h"
 
-enum { KEYS = ATTN_TMA_STEP, KEY_PANEL = ATTN_TMA_STEP_PANEL };
-
 template <int D, int MAPS> struct fwd_plan : attn_width<D, MAPS> {
     typedef attn_width<D, MAPS> base;
     enum {
         PANELS = base::WIDTH / 64,
-        STAGES = PANELS > 2 ? 3 : 4,
+        KEYS = PANELS > 2 ? 64 : 128, /* of a tile: as many as registers hold scores of */
+        KEY_PANEL = KEYS * 128,
+        STAGES = 3,
         ROW_PANEL = base::ROWS * 128,
         Q_BYTES = PANELS * ROW_PANEL,
         STAGE_BYTES = PANELS * KEY_PANEL, /* of k, and of v */
@@ -27,6 +27,7 @@ attn_tma_kernel(DTX_ARGUMENT(attn_job) p, DTX_ARGUMENT(dtx_tile_map) q_map, DTX_
 #if !defined(__CUDACC__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
     typedef fwd_plan<D, MAPS> plan;
     constexpr int WIDTH = plan::WIDTH, ROWS = plan::ROWS, PANELS = plan::PANELS, STAGES = plan::STAGES;
+    constexpr int KEYS = plan::KEYS, KEY_PANEL = plan::KEY_PANEL;
     DTX_SHARED_DYNAMIC(memory);
     DTX_SHARED(int, scratch, 32);
     unsigned char *tile_q = memory, *tiles_k = tile_q + plan::Q_BYTES, *tiles_v = tiles_k + STAGES * plan::STAGE_BYTES;
@@ -124,12 +125,13 @@ attn_tma_kernel(DTX_ARGUMENT(attn_job) p, DTX_ARGUMENT(dtx_tile_map) q_map, DTX_
 template <int D, int MAPS> int DTX_DEVICE(attn_tma)<D, MAPS>::fwd(void *stream, const attn_job &job)
 {
     typedef fwd_plan<D, MAPS> plan;
+    static_assert(plan::SHARED_BYTES + 1024 <= 227 * 1024);
     dtx_tile_map q, k, v;
     int code = attn_tile_map(&q, job.q, plan::WIDTH, job.heads, job.tq, job.b, plan::ROWS);
     if (!code)
-        code = attn_tile_map(&k, job.k, plan::WIDTH, job.kv_heads, job.tk, job.b, KEYS);
+        code = attn_tile_map(&k, job.k, plan::WIDTH, job.kv_heads, job.tk, job.b, plan::KEYS);
     if (!code)
-        code = attn_tile_map(&v, job.v, plan::WIDTH, job.kv_heads, job.tk, job.b, KEYS);
+        code = attn_tile_map(&v, job.v, plan::WIDTH, job.kv_heads, job.tk, job.b, plan::KEYS);
     if (code)
         return code;
     dim3 grid((unsigned)((job.tq + plan::ROWS - 1) / plan::ROWS), (unsigned)job.heads, (unsigned)job.b);

@@ -64,14 +64,14 @@ DTX_FN void attn_tma_rows(float (&sum)[N][4], const unsigned char *a, int a_pane
     dtx_group_mma_commit();
 }
 
-/* sum [64,8N] += a [64,64] in registers · b [64,8N], rows of panels `b_panel` bytes apart. A committed group. */
-template <int N>
-DTX_FN void attn_tma_columns(float (&sum)[N][4], const uint32_t (&a)[4][4], const unsigned char *b, int b_panel)
+/* sum [64,8N] += a [64,16K] in registers · b [16K,8N], rows of panels `b_panel` bytes apart. A committed group. */
+template <int N, int K>
+DTX_FN void attn_tma_columns(float (&sum)[N][4], const uint32_t (&a)[K][4], const unsigned char *b, int b_panel)
 {
     const uint64_t first = dtx_panel(b, b_panel);
     if (!DTX_MUTANT(cuda_attn_fence_missing))
         dtx_group_mma_begin(sum);
-    DTX_UNROLL for (int k = 0; k < 4; k++) dtx_group_mma_columns(sum, a[k], dtx_panel_behind(first, k * 2048));
+    DTX_UNROLL for (int k = 0; k < K; k++) dtx_group_mma_columns(sum, a[k], dtx_panel_behind(first, k * 2048));
     dtx_group_mma_commit();
 }
 

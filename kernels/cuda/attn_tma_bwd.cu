@@ -239,9 +239,11 @@ attn_tma_keys_kernel(DTX_ARGUMENT(attn_job) p, DTX_ARGUMENT(tile_maps) maps)
             attn_to_operand<STEP>(operand, s);
             attn_tma_columns(dk[0], operand, my_q, STEP_PANEL);
         }
+        if (DTX_MUTANT(cuda_attn_stage_freed_early))
+            attn_ring_release(ring, x);
+        dtx_group_mma_wait<0>(dv);
         if (!DTX_MUTANT(cuda_attn_stage_freed_early))
-            dtx_group_mma_wait<0>(dv);
-        attn_ring_release(ring, x);
+            attn_ring_release(ring, x);
     }
     const int64_t kv_stride = (int64_t)p.kv_heads * WIDTH;
     DTX_UNROLL for (int x = 0; x < 4; x += 2)

@@ -88,6 +88,21 @@ DTX_FN void dtx_group_mma_rows(float (&sum)[4][4], uint64_t a, uint64_t b, bool 
 #endif
 }
 
+/* sum [64,128] (+)= a [64,16]·b [128,16]ᵀ, the same way. */
+DTX_FN void dtx_group_mma_rows(float (&sum)[16][4], uint64_t a, uint64_t b, bool add, dtx_site site = {})
+{
+#if !defined(__CUDACC__)
+    dtx_simt_group_registers(nullptr, site);
+    dtx_simt_group_mma(sum[0], 128, nullptr, a, b, add, site);
+#elif defined(__CUDA_ARCH_FEAT_SM90_ALL)
+    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %66, 0;\n"
+                 "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {" DTX_WGMMA_SUMS_64
+                 "}, %64, %65, p, 1, 1, 0, 0;\n}"
+                 : DTX_SUM_64(0)
+                 : "l"(a), "l"(b), "r"((int)add));
+#endif
+}
+
 /* sum [64,64] += a [64,16] in registers · b [16,64], rows of panels. */
 DTX_FN void dtx_group_mma_columns(float (&sum)[8][4], const uint32_t (&a)[4], uint64_t b, dtx_site site = {})
 {
