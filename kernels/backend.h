@@ -78,6 +78,7 @@ enum dtx_status dtx_backend_open(struct dtx_ctx *ctx, const char *name, int thre
 void dtx_backend_close(struct dtx_backend *backend);
 /* Whether a GPU can be used; which one, or why not, in words. */
 bool dtx_backend_device(char *text, size_t size);
+int dtx_backend_device_count(void); /* GPUs that this process sees; 0 without a driver */
 
 /* For a backend's operations: fails unless `work` has `bytes`. */
 enum dtx_status dtx_need_work(struct dtx_queue *queue, const char *op, const struct dtx_tensor *work, size_t bytes);
