@@ -253,7 +253,7 @@ static const struct shape wide[] = {
     {1, 210, 210, 1, 1, 64, 128, 2, .document = 150, .window = 33}, /* more tiles than stages */
     {1, 150, 150, 2, 1, 128, 256, 2, .document = 100, .window = 70},
     {1, 70, 200, 2, 1, 128, 128, 1, .q_first = 128, .document = 190, .parts = true},
-    {1, 70, 340, 1, 1, 64, 128, 2, .q_first = 270},
+    {1, 70, 420, 1, 1, 64, 128, 2, .q_first = 350},
     {1, 40, 270, 1, 1, 128, 256, 2, .q_first = 230},
     {1, 1, 130, 2, 1, 64, 128, 2, .q_first = 129}, /* generation with a cache */
     {1, 33, 100, 2, 1, 64, 128, 2, .q_first = 67}, /* prefill behind a cache */
