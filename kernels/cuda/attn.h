@@ -66,15 +66,16 @@ template <class T> DTX_FN void attn_norm_row(const attn_norm &norm, const T *o, 
                   dtx_load(x + c) * (rstd * (real)norm.out_scale) * (gain ? gain[c] : 1));
 }
 
-/* Names differ by build: both are in one program. Attention with tensor cores: bf16, d = 32, 64, 96 or 128, v as wide
- * as all maps of q. False: no such kernel. */
-bool DTX_DEVICE(attn_mma_has)(const attn_job &job);
-int DTX_DEVICE(attn_mma_fwd)(void *stream, const attn_job &job);
-int DTX_DEVICE(attn_mma_bwd)(void *stream, const attn_job &job);
-
-/* Forward with wgmma and tile loads, on sm_90 for d = 64 and 128. */
-bool DTX_DEVICE(attn_tma_has)(const attn_job &job);
-int DTX_DEVICE(attn_tma_fwd)(void *stream, const attn_job &job);
+/* Kernels with tensor cores for bf16, head width D, v as wide as all maps of q. Names differ by build: both are in one
+ * program. With mma.sync (sm_80 and later), and with wgmma and tile loads (sm_90a; tq, tk > 0). */
+template <int D, int MAPS> struct DTX_DEVICE(attn_mma) {
+    static int fwd(void *stream, const attn_job &job);
+    static int bwd(void *stream, const attn_job &job);
+};
+template <int D, int MAPS> struct DTX_DEVICE(attn_tma) {
+    static int fwd(void *stream, const attn_job &job);
+    static int bwd(void *stream, const attn_job &job);
+};
 
 /* Every dtype and width, without tensor cores. */
 int DTX_DEVICE(attn_any_fwd)(void *stream, enum dtx_dtype act, const attn_job &job);

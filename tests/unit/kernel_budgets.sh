@@ -31,18 +31,18 @@ tensor_instructions() {
 
 table() {
     local source cubin
-    for source in attn_mma attn_tma; do
-        if grep -E 'C75(08|12)|wgmma.*serializ' "$objects/$source.o.log"; then return 1; fi
+    for source in attn_mma attn_tma attn_tma_bwd; do
+        if grep -E 'C75(07|08|10|12)|wgmma.*serializ' "$objects/$source.o.log"; then return 1; fi
         cubins "$objects/$source.o" || return 1
         for cubin in "$work"/cubin.*; do tensor_instructions "$cubin" | sed "s/^/${cubin##*.}\t/"; done >"$work/counts"
         awk -F '\t' -v source="$source" '
             NR == FNR { count[$1 " " $2] = $3; next }
             /Compiling entry function/ { split($0, part, "\047"); name = part[2]; arch = part[4] }
             /bytes spill stores/ { split($0, part, ","); spill = part[2] + 0 }
-            /Used [0-9]+ registers/ && source arch != "attn_tmasm_80" {
+            /Used [0-9]+ registers/ && !(source ~ /^attn_tma/ && arch == "sm_80") {
                 sub(/.*Used /, "")
                 print arch "\t" name "\t" $0 + 0 "\t" spill "\t" count[arch " " name] + 0
-            }' "$work/counts" "$objects/$source.o.log" | c++filt -t | sed 's/(attn_job[^)]*)//; s/void //'
+            }' "$work/counts" "$objects/$source.o.log" | c++filt -t | sed 's/(attn_job[^\t]*\t/\t/; s/void //'
     done | LC_ALL=C sort
 }
 

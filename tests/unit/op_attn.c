@@ -10,6 +10,7 @@ struct shape {
     int64_t b, tq, tk, h, hkv, d, dv;
     int maps;
     int64_t q_first, k_first, document; /* document: length of each, 0: none */
+    int64_t window;                     /* with documents: how many keys a query sees at most, 0: all */
     bool parts;
 };
 
@@ -21,6 +22,8 @@ static struct op_array documents(struct op_env *e, const struct shape *s)
         for (int64_t i = 0; i < s->tq; i++) {
             int64_t position = s->q_first + i, length = s->document + b;
             start[b * s->tq + i] = (int32_t)(position / length * length);
+            if (s->window && position - s->window + 1 > start[b * s->tq + i])
+                start[b * s->tq + i] = (int32_t)(position - s->window + 1);
             if (position % 11 == 10)
                 start[b * s->tq + i] = (int32_t)position + 1; /* sees no key */
         }
@@ -342,6 +345,11 @@ static const struct shape wide[] = {
     {1, 200, 200, 3, 1, 64, 64, 1, .q_first = 0},
     {1, 65, 65, 1, 1, 96, 96, 1, .q_first = 0},
     {1, 130, 130, 1, 1, 128, 128, 1, .q_first = 0},
+    {1, 210, 210, 1, 1, 64, 128, 2, .document = 150, .window = 33}, /* more tiles than stages */
+    {1, 150, 150, 2, 1, 128, 256, 2, .document = 100, .window = 70},
+    {1, 70, 200, 2, 1, 128, 128, 1, .q_first = 128, .document = 190, .parts = true},
+    {1, 70, 420, 1, 1, 64, 128, 2, .q_first = 350},
+    {1, 40, 270, 1, 1, 128, 256, 2, .q_first = 230},
     {1, 1, 130, 2, 1, 64, 128, 2, .q_first = 129}, /* generation with a cache */
     {1, 33, 100, 2, 1, 64, 128, 2, .q_first = 67}, /* prefill behind a cache */
     {1, 70, 90, 2, 2, 32, 64, 2, .q_first = 128, .k_first = 60, .document = 37, .parts = true},
