@@ -280,6 +280,11 @@ const struct dtx_cuda_runtime *dtx_emu_runtime(char *why, size_t size)
     settings.seed = 1;
     settings.defer = launch_later;
     settings.architecture = getenv("DTX_EMU_ARCH") ? atoi(getenv("DTX_EMU_ARCH")) : 80;
+    if (const char *folder = getenv("DTX_EMU_PTX")) {
+        settings.ptx = dtx_ptx_load(folder, settings.architecture, why, size);
+        if (!settings.ptx)
+            return NULL;
+    }
     dtx_simt_set(&settings);
     return &table;
 }

@@ -336,6 +336,9 @@ static void run_orders(struct op_env *env, op_function *function, const void *da
 
 void op_run(enum dtx_dtype act, op_function *function, const void *data)
 {
+    const char *only = getenv("DTX_TEST_ACT");
+    if (only && strcmp(only, dtx_dtype_name(act)) != 0)
+        return;
     struct op_env env = make_env(act);
     if (strcmp(op_device(), "emu") == 0) {
         run_orders(&env, function, data);
