@@ -233,7 +233,7 @@ static const struct dtx_cuda_runtime *find(char *why, size_t size, int *number, 
     if (!runtime)
         return NULL;
     int count = 0, code = runtime->device_count(&count);
-    *number = count > 0 ? local_rank() % count : 0;
+    *number = count > 0 && !DTX_MUTANT(cuda_first_device) ? local_rank() % count : 0;
     if (!code)
         code = runtime->device_describe(*number, device);
     if (code) {

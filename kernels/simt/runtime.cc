@@ -136,9 +136,11 @@ static const char *error_text(int code)
     return code == DTX_SIMT_FAULT ? dtx_simt_fault_text() : "not possible in the emulator";
 }
 
+/* DTX_EMU_DEVICES: as if the node had so many. */
 static int device_count(int *out)
 {
-    *out = 1;
+    const char *text = getenv("DTX_EMU_DEVICES");
+    *out = text ? atoi(text) : 1;
     return 0;
 }
 
@@ -280,6 +282,11 @@ const struct dtx_cuda_runtime *dtx_emu_runtime(char *why, size_t size)
     settings.seed = 1;
     settings.defer = launch_later;
     settings.architecture = getenv("DTX_EMU_ARCH") ? atoi(getenv("DTX_EMU_ARCH")) : 80;
+    if (const char *folder = getenv("DTX_EMU_PTX")) {
+        settings.ptx = dtx_ptx_load(folder, settings.architecture, why, size);
+        if (!settings.ptx)
+            return NULL;
+    }
     dtx_simt_set(&settings);
     return &table;
 }

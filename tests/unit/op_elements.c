@@ -225,30 +225,31 @@ static void adamws(void **state)
 static void master_case(struct op_env *e, const void *data)
 {
     (void)data;
-    struct op_array w = op_inout(e, "w", DTX_F32, 1, OP_DIMS(1)), m = op_values(e, DTX_F32, (double[]){0}, OP_DIMS(1));
-    struct dtx_add_args set = {.x = m.t, .z = w.t, .alpha = 1};
-    op_ok(e, dtx_add(e->queue, &set));
-    float *value = w.t.data, grads[1] = {1}, m1[1] = {0}, v1[1] = {0};
-    uint16_t weight[1];
-    double hyper[4] = {1e-3, 1, 0.1, 0.05};
-    *value = 1;
+    struct op_array one = op_values(e, DTX_F32, (double[]){1}, OP_DIMS(1));
+    struct op_array zero = op_values(e, DTX_F32, (double[]){0}, OP_DIMS(1));
+    struct op_array w = op_output(e, DTX_F32, OP_DIMS(1)), weight = op_output(e, DTX_BF16, OP_DIMS(1));
+    struct op_array m = op_output(e, DTX_F32, OP_DIMS(1)), v = op_output(e, DTX_F32, OP_DIMS(1));
+    op_ok(e, dtx_add(e->queue, &(struct dtx_add_args){.x = one.t, .z = w.t, .alpha = 1}));
+    op_ok(e, dtx_add(e->queue, &(struct dtx_add_args){.x = zero.t, .z = m.t, .alpha = 1}));
+    op_ok(e, dtx_add(e->queue, &(struct dtx_add_args){.x = zero.t, .z = v.t, .alpha = 1}));
     struct dtx_adamw_args args = {.master = w.t,
-                                  .m = dtx_tensor_1d(m1, DTX_F32, 1),
-                                  .v = dtx_tensor_1d(v1, DTX_F32, 1),
-                                  .grad = dtx_tensor_1d(grads, DTX_F32, 1),
-                                  .weight = dtx_tensor_1d(weight, DTX_BF16, 1),
-                                  .hyper = dtx_tensor_1d(hyper, DTX_F64, 4),
+                                  .m = m.t,
+                                  .v = v.t,
+                                  .grad = one.t,
+                                  .weight = weight.t,
                                   .beta1 = 0.9,
                                   .beta2 = 0.95,
                                   .eps = 1e-8,
                                   .lr_mult = 1};
-    for (int step = 0; step < 8; step++) {
-        hyper[2] = 1 - pow(0.9, step + 1);
-        hyper[3] = 1 - pow(0.95, step + 1);
+    for (int step = 1; step <= 8; step++) {
+        double hyper[4] = {1e-3, 1, 1 - pow(0.9, step), 1 - pow(0.95, step)};
+        args.hyper = op_values(e, DTX_F64, hyper, OP_DIMS(4)).t;
         op_ok(e, dtx_adamw(e->queue, &args));
     }
-    assert_true(fabs((double)*value - 0.992) < 1e-6);
-    assert_true(dtx_bf16_to_f32(weight[0]) == (float)ref_round(0.992, DTX_BF16));
+    op_read(e, &w);
+    op_read(e, &weight);
+    assert_true(fabs(w.value[0] - 0.992) < 1e-6);
+    assert_true(weight.value[0] == ref_round(0.992, DTX_BF16));
 }
 
 static void masters(void **state)
