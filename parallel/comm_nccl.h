@@ -2,7 +2,12 @@
  * Communicators between GPUs over NCCL. Each stands on an MPI communicator of the same ranks: what has a queue of the
  * device's backend goes through NCCL in the queue's order, without the host waiting; what has none is host memory and
  * goes through MPI. Sums are made in rank order (exchange, then additions on the device), so their bits are those of
- * MPI's. Nothing here needs a progress thread: work on a queue runs beside the host.
+ * MPI's.
+ *
+ * Nothing here needs a progress thread. Collectives that are started (comm_queue.h) go on an urgent stream of their
+ * communicator, behind the queue's work so far; waiting makes the queue wait. Messages have a stream of their own, too.
+ * The ledger holds an operation as waiting until the device has done it; the watch's thread looks at events for that,
+ * and at NCCL's asynchronous errors, which raise the alarm. Whoever leaves in an alarm aborts NCCL's communicators.
  */
 #ifndef DTX_PARALLEL_COMM_NCCL_H
 #define DTX_PARALLEL_COMM_NCCL_H
