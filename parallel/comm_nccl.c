@@ -43,6 +43,13 @@ static enum dtx_status need_work(struct dtx_comm *comm, struct dtx_queue *queue,
     return DTX_OK;
 }
 
+size_t dtx_comm_nccl_work_bytes(const struct dtx_backend *backend, int ranks, int64_t n, enum dtx_dtype dtype)
+{
+    if (ranks == 1 || !dtx_backend_collectives(backend))
+        return 0;
+    return (size_t)(ranks * dtx_div_up(n, ranks)) * dtx_dtype_bytes(dtype);
+}
+
 /* Part r of n elements cut for the ranks: its first element, and the one behind its last. */
 static int64_t part_first(const struct dtx_comm *comm, int64_t n, int r)
 {
@@ -70,7 +77,8 @@ static enum dtx_status fold_part(struct dtx_comm *comm, struct dtx_queue *queue,
     int64_t size = (int64_t)dtx_dtype_bytes(dtype), first = part_first(comm, n, comm->rank);
     int64_t mine = part_first(comm, n, comm->rank + 1) - first;
     void *stream = dtx_nccl_stream(comm, queue);
-    DTX_TRY(comm->ctx, need_work(comm, queue, comm->size * dtx_div_up(n, comm->size) * size));
+    DTX_TRY(comm->ctx,
+            need_work(comm, queue, (int64_t)dtx_comm_nccl_work_bytes(impl->run->backend, comm->size, n, dtype)));
     char *work = impl->work;
     DTX_TRY(comm->ctx, copy(queue, work + comm->rank * mine * size, from + first * size, mine * size));
     int code = nccl->group_start();

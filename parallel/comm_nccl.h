@@ -17,5 +17,8 @@
 /* Over `base`, which stays its owner's and must live longer. For a backend without collectives (the CPU), or one rank,
  * *out = base; else free it with dtx_comm_free before base. What is split from it works alike. Collective. */
 enum dtx_status dtx_comm_nccl_create(struct dtx_comm *base, struct dtx_backend *backend, struct dtx_comm **out);
+/* Memory on the device that a communicator of so many ranks keeps for sums of n elements; 0 for a backend without
+ * collectives, and for one rank. The largest sum decides. */
+size_t dtx_comm_nccl_work_bytes(const struct dtx_backend *backend, int ranks, int64_t n, enum dtx_dtype dtype);
 
 #endif

@@ -135,6 +135,30 @@ static enum dtx_status memory_zero(struct dtx_queue *queue, void *to, size_t byt
     return check(queue->backend, cuda_of(queue->backend)->runtime->zero(to, bytes, queue->impl), "zero");
 }
 
+/* Pinned, else ordinary, which is only slower. */
+static enum dtx_status memory_host_alloc(struct dtx_backend *backend, size_t bytes, void **out)
+{
+    int code = cuda_of(backend)->runtime->host_alloc(out, bytes ? bytes : 1);
+    if (!code) {
+        memset(*out, 0, bytes);
+        return DTX_OK;
+    }
+    dtx_log(backend->ctx, DTX_LOG_WARN, "%.1f GiB of host memory cannot be pinned (%s): copies from and to it are slow",
+            (double)bytes / 1073741824.0, cuda_of(backend)->runtime->error_text(code));
+    return dtx_mem_alloc(backend->ctx, (int64_t)bytes, 1, out);
+}
+
+static void memory_host_free(struct dtx_backend *backend, void *data)
+{
+    if (data && cuda_of(backend)->runtime->host_free(data) != 0) /* it was not pinned */
+        dtx_mem_free(data);
+}
+
+static enum dtx_status memory_left(struct dtx_backend *backend, size_t *free_bytes, size_t *total)
+{
+    return check(backend, cuda_of(backend)->runtime->memory_left(free_bytes, total), "asking for free memory");
+}
+
 static enum dtx_status new_queue(struct dtx_backend *backend, bool urgent, struct dtx_queue **out)
 {
     void *memory;
@@ -185,7 +209,10 @@ static const struct dtx_memory_table memory_table = {.alloc = memory_alloc,
                                                      .copy_in = memory_copy,
                                                      .copy_out = memory_copy_out,
                                                      .copy = memory_copy,
-                                                     .zero = memory_zero};
+                                                     .zero = memory_zero,
+                                                     .host_alloc = memory_host_alloc,
+                                                     .host_free = memory_host_free,
+                                                     .left = memory_left};
 
 static const struct dtx_queue_table queue_table = {.create = queue_create,
                                                    .free = queue_free,

@@ -51,7 +51,7 @@ struct runtime_state {
     enum mode mode;
     int fault; /* of work that ran later than its call: every call reports it from then on */
     std::map<char *, size_t> memory;
-    std::set<void *> pinned;
+    std::map<char *, size_t> pinned;
     std::vector<struct stream *> streams;
     std::map<void *, std::shared_ptr<event>> events;
     std::mt19937_64 random;
@@ -156,16 +156,10 @@ static int launch_later(void *, void *stream, struct dtx_simt_job *job)
     return submit(stream, {[job] { return dtx_simt_run(job); }, nullptr, nullptr, 0});
 }
 
-static bool on_device(const void *p)
+static bool lies_in(const std::map<char *, size_t> &all, const void *p)
 {
-    auto found = state()->memory.upper_bound((char *)p);
-    return found != state()->memory.begin() && (--found, (char *)p < found->first + found->second);
-}
-
-/* Of a buffer's beginning alone: dtx copies from there. */
-static bool is_pinned(const void *p)
-{
-    return state()->pinned.count((void *)p) > 0;
+    auto found = all.upper_bound((char *)p);
+    return found != all.begin() && (--found, (char *)p < found->first + found->second);
 }
 
 static const char *error_text(int code)
@@ -207,7 +201,7 @@ static int free_memory(void *p)
 
 static int copy(void *to, const void *from, size_t bytes, void *stream)
 {
-    if (on_device(from) || is_pinned(from))
+    if (lies_in(state()->memory, from) || lies_in(state()->pinned, from))
         return submit(stream, {[=] { return memmove(to, from, bytes), 0; }, nullptr, nullptr, 0});
     std::shared_ptr<std::vector<char>> staged(new std::vector<char>((const char *)from, (const char *)from + bytes));
     return submit(stream, {[=] { return memcpy(to, staged->data(), bytes), 0; }, nullptr, nullptr, 0});
@@ -231,15 +225,16 @@ static int memory_left(size_t *free_bytes, size_t *total)
 
 static int host_alloc(void **out, size_t bytes)
 {
-    *out = malloc(bytes ? bytes : 1);
-    state()->pinned.insert(*out);
-    return *out ? 0 : 2;
+    *out = malloc(bytes);
+    state()->pinned[(char *)*out] = bytes;
+    return 0;
 }
 
 static int host_free(void *p)
 {
     drain_all();
-    state()->pinned.erase(p);
+    if (state()->pinned.erase((char *)p) == 0)
+        return 1; /* cudaErrorInvalidValue */
     free(p);
     return 0;
 }

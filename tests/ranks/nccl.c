@@ -196,6 +196,7 @@ static void exchanges(struct dtx_comm *world, const char *streams)
     unsetenv("DTX_EMU_STREAMS");
 }
 
+/* cp > 2: as a ring. */
 static void training(struct dtx_comm *world, int tp, int pp, int dp, int cp, int zero, const char *streams)
 {
     enum { STEPS = 2 };
@@ -203,11 +204,13 @@ static void training(struct dtx_comm *world, int tp, int pp, int dp, int cp, int
     struct dtx_test_model m = dtx_test_model_default();
     m.dtype = DTX_F64;
     m.global_batch = 4;
+    m.length = 16;
     double *one = dtx_test_numbers(world, &m, STEPS, &count);
     m.tp = tp;
     m.pp = pp;
     m.dp = dp;
     m.cp = cp;
+    m.ring = cp > 2;
     m.zero = zero;
     m.device = "emu";
     setenv("DTX_EMU_STREAMS", streams, 1);
@@ -236,6 +239,7 @@ static int run(struct dtx_comm *world)
     training(world, 1, 2, 2, 1, 0, "random");
     training(world, 2, 2, 1, 1, 0, "late");
     training(world, 1, 1, 2, 2, 1, "now");
+    training(world, 1, 1, 1, 4, 1, "late");
     return 0;
 }
 
