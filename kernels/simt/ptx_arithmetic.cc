@@ -205,6 +205,7 @@ static const std::unordered_map<std::string, ptx_step *> &table()
         FLOATS("max", std::fmax(a, b)),
         OP("fma.rm.f32", float, fma_down(a, b, c)),
         OP("ex2.approx.ftz.f32", float, std::exp2(a)),
+        OP("rsqrt.approx.f32", float, 1 / std::sqrt(a)),
         OP("rcp.approx.ftz.f64", double, reciprocal_high(a)),
 
         COMPARE("eq", a == b),
@@ -244,6 +245,8 @@ static const std::unordered_map<std::string, ptx_step *> &table()
         CONVERT_WHOLE("s64", int64_t),
         CONVERT("f64.f32", double, float),
         CONVERT("rn.f32.f64", float, double),
+        OP("cvt.rni.f32.f32", float, std::rint(a)),
+        CONVERT("rzi.u32.f32", uint32_t, float),
         OP("cvt.sat.f32.f32", float, (a > 0 ? std::fmin(a, 1.f) : 0.f)),
         OP("cvt.rn.bf16x2.f32", float, dtx_pack_bf16(b, a)),
 
