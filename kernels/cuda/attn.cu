@@ -32,7 +32,7 @@ static bool is_hopper(void)
 /* Copies take 16 bytes at a time. */
 static bool is_aligned(const attn_job &job)
 {
-    const void *const list[] = {job.q, job.k, job.v, job.do_, job.o, job.o2, job.dq, job.dk, job.dv};
+    const void *const list[] = {job.q, job.k, job.v, job.do_, job.o, job.o2, job.dq, job.dk, job.dv, job.norm.y};
     for (const void *p : list)
         if ((uintptr_t)p & 15)
             return false;
@@ -97,6 +97,7 @@ enum dtx_status DTX_DEVICE(attn_fwd)(struct dtx_queue *queue, const struct dtx_a
     job.o = args->o.data;
     job.o2 = args->o2.data;
     job.lse = args->lse.data;
+    job.norm = attn_norm_of(args->norm);
     if (job.b == 0 || job.tq == 0)
         return DTX_OK;
     void *stream = DTX_DEVICE(stream)(queue);

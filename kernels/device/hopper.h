@@ -12,7 +12,7 @@
 #include <cuda.h>
 typedef CUtensorMap dtx_tile_map;
 #else
-struct dtx_tile_map {
+struct alignas(128) dtx_tile_map { /* as large as CUtensorMap */
     const dtx_bf16 *base;
     int64_t size[4], stride[4]; /* of each dimension, in elements; stride[0] = 1 */
     int box[4];

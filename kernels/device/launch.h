@@ -30,7 +30,10 @@ static int dtx_launch(void *stream, void (*kernel)(P...), dim3 grid, dim3 block,
     call *c = new call{kernel, std::tuple<P...>(P(args)...)};
     auto body = [](const void *p) { std::apply(((const call *)p)->kernel, ((const call *)p)->args); };
     auto release = [](void *p) { delete (call *)p; };
-    return dtx_simt_submit(stream, dtx_simt_job_make(grid, block, shared_bytes, body, c, release));
+    std::vector<dtx_simt_argument> parameters;
+    std::apply([&](const auto &...a) { parameters = {{&a, sizeof a}...}; }, c->args);
+    return dtx_simt_submit(stream, dtx_simt_job_make(grid, block, shared_bytes, body, c, release,
+                                                     reinterpret_cast<const void *>(kernel), parameters));
 #endif
 }
 

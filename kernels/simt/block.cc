@@ -6,6 +6,7 @@
 
 #include "kernels/base/mutant.h"
 #include "kernels/simt/machine.h"
+#include "kernels/simt/ptx.h"
 
 machine *machine_now()
 {
@@ -230,7 +231,10 @@ static void thread_begin()
 {
     machine *m = machine_now();
     dtx_fiber_entered(&running()->fiber, &m->outside);
-    m->job->body(m->job->arguments);
+    if (m->ptx)
+        ptx_run(m, running());
+    else
+        m->job->body(m->job->arguments);
     thread_end();
 }
 
@@ -331,9 +335,10 @@ static void run_block(machine *m)
 }
 
 struct dtx_simt_job *dtx_simt_job_make(dim3 grid, dim3 block, size_t shared_bytes, void (*body)(const void *),
-                                       void *arguments, void (*release)(void *))
+                                       void *arguments, void (*release)(void *), const void *kernel,
+                                       const std::vector<dtx_simt_argument> &parameters)
 {
-    return new dtx_simt_job{grid, block, shared_bytes, body, arguments, release};
+    return new dtx_simt_job{grid, block, shared_bytes, body, arguments, release, kernel, parameters};
 }
 
 static const char *refusal(const struct dtx_simt_job *job)
@@ -346,6 +351,31 @@ static const char *refusal(const struct dtx_simt_job *job)
     return job->shared_bytes > 227 * 1024 ? "a block has at most 227 KiB of shared memory" : nullptr;
 }
 
+/* All blocks, and what they share. */
+static void run_blocks(machine *m)
+{
+    m->dynamic_bytes = m->job->shared_bytes;
+    m->dynamic = shared_make(m->dynamic_bytes);
+    std::string refused = m->settings.ptx ? ptx_begin(m, m->job) : "";
+    if (!refused.empty())
+        report("launch refused: %s", refused.c_str());
+    for (unsigned z = 0; z < m->grid.z && !m->failed; z++)
+        for (unsigned y = 0; y < m->grid.y && !m->failed; y++)
+            for (unsigned x = 0; x < m->grid.x && !m->failed; x++) {
+                m->index = dim3(x, y, z);
+                run_block(m);
+            }
+    m->ptx.reset();
+    shared_free(m->dynamic);
+    m->dynamic = nullptr;
+    for (auto &piece : m->statics)
+        shared_free(piece.second);
+    m->statics.clear();
+    m->static_bytes.clear();
+    if (!m->failed)
+        memory_guards_kept();
+}
+
 int dtx_simt_run(struct dtx_simt_job *job)
 {
     machine *m = machine_now();
@@ -356,26 +386,10 @@ int dtx_simt_run(struct dtx_simt_job *job)
     m->random = m->settings.seed * 0x9E3779B97F4A7C15u | 1;
     m->failed = false;
     dtx_simt_fault_clear();
-    if (const char *why = refusal(job)) {
+    if (const char *why = refusal(job))
         report("launch refused: %s", why);
-    } else {
-        m->dynamic_bytes = job->shared_bytes;
-        m->dynamic = shared_make(job->shared_bytes);
-        for (unsigned z = 0; z < m->grid.z && !m->failed; z++)
-            for (unsigned y = 0; y < m->grid.y && !m->failed; y++)
-                for (unsigned x = 0; x < m->grid.x && !m->failed; x++) {
-                    m->index = dim3(x, y, z);
-                    run_block(m);
-                }
-        shared_free(m->dynamic);
-        m->dynamic = nullptr;
-        for (auto &piece : m->statics)
-            shared_free(piece.second);
-        m->statics.clear();
-        m->static_bytes.clear();
-        if (!m->failed)
-            memory_guards_kept();
-    }
+    else
+        run_blocks(m);
     job->release(job->arguments);
     delete job;
     return m->failed ? DTX_SIMT_FAULT : 0;

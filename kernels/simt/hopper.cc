@@ -305,3 +305,9 @@ bool products_under_way(const thread_state *t)
         return false;
     return m->groups[(size_t)t->number / 128].lane[t->number % 128].issued > 0;
 }
+
+bool products_own(const thread_state *t, float *sum)
+{
+    machine *m = machine_now();
+    return !m->groups.empty() && m->groups[(size_t)t->number / 128].lane[t->number % 128].sums.count(sum);
+}

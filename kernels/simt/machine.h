@@ -3,6 +3,7 @@
 #define DTX_KERNELS_SIMT_MACHINE_H
 
 #include <map>
+#include <memory>
 #include <vector>
 
 #include "kernels/device/hopper.h"
@@ -26,6 +27,14 @@ struct thread_state : dtx_simt_thread {
     struct dtx_site waits_at;
     std::vector<async_copy> copies;
     int groups; /* committed */
+    /* Of a kernel that runs as PTX: registers, local memory, and the sums of products under way by first register. */
+    std::vector<uint64_t> registers;
+    std::vector<unsigned char> local;
+    struct sum {
+        std::vector<float> value;
+        const int *registers;
+    };
+    std::map<int, sum> sums;
 };
 
 /* Lanes of one warp on their way into a collective operation. */
@@ -74,7 +83,12 @@ struct mma_group {
     thread_list waiting;
 };
 
-enum { BARRIERS = 16, STACK_BYTES = 256 * 1024 };
+/* An allocation, or a piece of shared memory. */
+struct memory_piece {
+    uintptr_t begin, end;
+};
+
+enum { BARRIERS = 16, STACK_BYTES = 256 * 1024, PIECES = 256 };
 
 struct machine : dtx_simt_block {
     std::vector<thread_state *> threads; /* kept from launch to launch, with their stacks */
@@ -89,6 +103,8 @@ struct machine : dtx_simt_block {
     std::vector<mma_group> groups;
     struct dtx_fiber outside;
     struct dtx_simt_job *job;
+    std::unique_ptr<struct ptx_launch> ptx; /* the job's, when it runs as PTX */
+    memory_piece pieces[PIECES];            /* where loads and stores of PTX found their memory last */
     struct dtx_simt_settings settings;
     uint64_t random;
     bool failed;
@@ -102,6 +118,8 @@ struct dtx_simt_job {
     void (*body)(const void *);
     void *arguments;
     void (*release)(void *);
+    const void *kernel;
+    std::vector<dtx_simt_argument> parameters;
 };
 
 machine *machine_now();
@@ -113,10 +131,13 @@ void report(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* hopper.cc: lands the oldest tile load; false when none is under way. */
 bool tile_land_one();
 bool products_under_way(const thread_state *t);
+/* Whether these sums of the thread are still NaN. */
+bool products_own(const thread_state *t, float *sum);
 
 /* memory.cc */
 void memory_poison(void *p, size_t bytes);
-bool memory_is_inside(const void *p, size_t bytes);
+/* The piece of device or shared memory that has all these bytes; false: none. */
+bool memory_find(const void *p, size_t bytes, memory_piece *out);
 /* Reports guard zones that were written. */
 bool memory_guards_kept();
 unsigned char *shared_make(size_t bytes);

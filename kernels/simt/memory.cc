@@ -93,26 +93,26 @@ void dtx_simt_free(void *p)
     allocations().size.erase(found);
 }
 
-static bool within(const void *p, size_t bytes, const void *piece, size_t piece_bytes)
+static bool within(const void *p, size_t bytes, const void *piece, size_t piece_bytes, memory_piece *out)
 {
-    uintptr_t a = (uintptr_t)p, b = (uintptr_t)piece;
-    return a >= b && a + bytes <= b + piece_bytes;
+    *out = {(uintptr_t)piece, (uintptr_t)piece + piece_bytes};
+    return (uintptr_t)p >= out->begin && (uintptr_t)p + bytes <= out->end;
 }
 
-bool memory_is_inside(const void *p, size_t bytes)
+bool memory_find(const void *p, size_t bytes, memory_piece *out)
 {
     machine *m = machine_now();
-    if (within(p, bytes, m->dynamic, m->dynamic_bytes))
+    if (within(p, bytes, m->dynamic, m->dynamic_bytes, out))
         return true;
     for (const auto &piece : m->statics)
-        if (within(p, bytes, piece.second, m->static_bytes[piece.first]))
+        if (within(p, bytes, piece.second, m->static_bytes[piece.first], out))
             return true;
     std::lock_guard<std::mutex> hold(allocations().lock);
     auto next = allocations().size.upper_bound((uintptr_t)p);
     if (next == allocations().size.begin())
-        return false;
+        return *out = {0, 0}, false;
     --next;
-    return within(p, bytes, (void *)next->first, next->second);
+    return within(p, bytes, (void *)next->first, next->second, out);
 }
 
 bool memory_guards_kept()
@@ -150,6 +150,7 @@ void dtx_simt_check_access(const void *p, size_t bytes, size_t alignment, const 
 {
     if ((uintptr_t)p % alignment)
         dtx_simt_fault(site, "%s at an address that is not a multiple of %zu", what, alignment);
-    if (!memory_is_inside(p, bytes))
+    memory_piece piece;
+    if (!memory_find(p, bytes, &piece))
         dtx_simt_fault(site, "%s of %zu bytes outside shared and device memory", what, bytes);
 }

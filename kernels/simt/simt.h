@@ -16,6 +16,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <vector>
 
 struct dim3 {
     unsigned x, y, z;
@@ -48,6 +49,7 @@ struct dtx_simt_settings {
     /* When set, launches go here instead of running at once; it calls dtx_simt_run(job) later. */
     int (*defer)(void *user, void *stream, struct dtx_simt_job *job);
     void *user;
+    const struct dtx_ptx *ptx; /* when set, kernels run as what nvcc made of them */
 };
 extern "C" void dtx_simt_set(const struct dtx_simt_settings *settings);
 extern "C" struct dtx_simt_settings dtx_simt_get(void);
@@ -55,6 +57,10 @@ extern "C" struct dtx_simt_settings dtx_simt_get(void);
 /* The report of this thread's last launch that failed; "" when none did. */
 extern "C" const char *dtx_simt_fault_text(void);
 extern "C" void dtx_simt_fault_clear(void);
+
+/* The PTX in the object files of a folder, for an architecture (80, 90); kept for ever. NULL: `why` says. Every load
+ * and store of a kernel is then checked, so that plain ones outside an allocation are found too. */
+extern "C" const struct dtx_ptx *dtx_ptx_load(const char *folder, int architecture, char *why, size_t size);
 
 /* Device memory with guard zones, 256-byte aligned, filled with NaN patterns. */
 extern "C" void *dtx_simt_alloc(size_t bytes);
@@ -92,8 +98,14 @@ void dtx_simt_copy(void *to, const void *from, size_t bytes, struct dtx_site sit
 void dtx_simt_copy_commit();
 void dtx_simt_copy_wait(int groups_left);
 
+/* The kernel's address and its parameters are what is needed to run it as PTX. */
+struct dtx_simt_argument {
+    const void *value;
+    size_t bytes;
+};
 struct dtx_simt_job *dtx_simt_job_make(dim3 grid, dim3 block, size_t shared_bytes, void (*body)(const void *),
-                                       void *arguments, void (*release)(void *));
+                                       void *arguments, void (*release)(void *), const void *kernel,
+                                       const std::vector<dtx_simt_argument> &parameters);
 int dtx_simt_submit(void *stream, struct dtx_simt_job *job);
 
 #endif

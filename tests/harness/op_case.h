@@ -44,7 +44,8 @@ struct op_env {
 typedef void op_function(struct op_env *env, const void *data);
 /* The backend under test: the environment's DTX_TEST_DEVICE, else "cpu". */
 const char *op_device(void);
-/* cpu: every instruction set and 1 to 3 threads; emu: threads of a block first to last, last to first, at random. */
+/* cpu: every instruction set and 1 to 3 threads; emu: threads of a block first to last, last to first, at random.
+ * With DTX_TEST_SHORT: bf16 alone, in two orders. */
 void op_run(enum dtx_dtype act, op_function *function, const void *data);
 /* One run, for tests that compare by themselves. */
 void op_run_once(enum dtx_dtype act, int threads, int isa, op_function *function, const void *data);

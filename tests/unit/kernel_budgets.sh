@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # test: label=unit timeout=60
-# Registers, spills and tensor-core instructions of the attention kernels, as the build compiled them for each
-# architecture, against tests/kernel_budgets.txt. With --table: prints the table as it would be now.
+# Registers, spills and shared memory of every kernel, and tensor-core instructions of attention's, as the build compiled
+# them for each architecture, against tests/kernel_budgets.txt. With --table: prints the table as it would be now.
 set -uo pipefail
 cd "$DTX_SOURCE" || exit 1
 objects=$DTX_BUILD/kernels/cuda
@@ -16,7 +16,7 @@ cubins() {
     objcopy -O binary --only-section=.nv_fatbin "$1" "$work/fatbin" || return 1
     LC_ALL=C grep -abo $'\x7fELF' "$work/fatbin" | cut -d: -f1 | while read -r offset; do
         tail -c "+$((offset + 1))" "$work/fatbin" >"$work/cubin"
-        mv "$work/cubin" "$work/cubin.$(grep -aoE -- '-arch sm_[0-9]+a?' "$work/cubin" | sed 's|.* ||;q')"
+        mv "$work/cubin" "$work/cubin.$(grep -aoP 'sm_[0-9]+a?(?![_0-9a-z])' "$work/cubin" | head -n 1)"
     done
 }
 
@@ -29,21 +29,27 @@ tensor_instructions() {
         done
 }
 
+# Of sources without tensor-core kernels the instructions are not counted.
 table() {
-    local source cubin
-    for source in attn_mma attn_tma attn_tma_bwd; do
-        if grep -E 'C75(07|08|10|12)|wgmma.*serializ' "$objects/$source.o.log"; then return 1; fi
-        cubins "$objects/$source.o" || return 1
-        for cubin in "$work"/cubin.*; do tensor_instructions "$cubin" | sed "s/^/${cubin##*.}\t/"; done >"$work/counts"
+    local log source cubin
+    for log in "$objects"/*.o.log; do
+        source=$(basename "$log" .o.log)
+        if grep -E 'C75(08|12)|wgmma.*serializ' "$log"; then return 1; fi
+        : >"$work/counts"
+        if [[ $source == attn_[mt]* ]]; then
+            cubins "$objects/$source.o" || return 1
+            for cubin in "$work"/cubin.*; do tensor_instructions "$cubin" | sed "s/^/${cubin##*.}\t/"; done >"$work/counts"
+        fi
         awk -F '\t' -v source="$source" '
-            NR == FNR { count[$1 " " $2] = $3; next }
+            FILENAME ~ /counts$/ { count[$1 " " $2] = $3; next }
             /Compiling entry function/ { split($0, part, "\047"); name = part[2]; arch = part[4] }
             /bytes spill stores/ { split($0, part, ","); spill = part[2] + 0 }
-            /Used [0-9]+ registers/ && !(source ~ /^attn_tma/ && arch == "sm_80") {
+            /Used [0-9]+ registers/ && source arch != "attn_tmasm_80" {
+                shared = match($0, /[0-9]+ bytes smem/) ? substr($0, RSTART) + 0 : 0
                 sub(/.*Used /, "")
-                print arch "\t" name "\t" $0 + 0 "\t" spill "\t" count[arch " " name] + 0
-            }' "$work/counts" "$objects/$source.o.log" | c++filt -t | sed 's/(attn_job[^\t]*\t/\t/; s/void //'
-    done | LC_ALL=C sort
+                print arch "\t" name "\t" $0 + 0 "\t" spill "\t" count[arch " " name] + 0 "\t" shared
+            }' "$work/counts" "$log"
+    done | c++filt -t | sed 's/([^\t]*)//; s/void //' | LC_ALL=C sort
 }
 
 table >"$work/now" || { cat "$work/now"; exit 1; }
@@ -53,12 +59,13 @@ if [ "${1:-}" = --table ]; then
 fi
 grep -v '^#' tests/kernel_budgets.txt >"$work/allowed"
 awk -F '\t' '
-NR == FNR { registers[$1 " " $2] = $3; spill[$1 " " $2] = $4; tensor[$1 " " $2] = $5; next }
+NR == FNR { registers[$1 " " $2] = $3; spill[$1 " " $2] = $4; tensor[$1 " " $2] = $5; shared[$1 " " $2] = $6; next }
 {
     key = $1 " " $2; seen[key] = 1
     if (!(key in registers)) { print key " is not in tests/kernel_budgets.txt"; faults++; next }
     if ($3 > registers[key] + 0) { print key ": " $3 " registers, at most " registers[key]; faults++ }
     if ($4 > spill[key] + 0) { print key ": " $4 " bytes spilled, at most " spill[key]; faults++ }
+    if (shared[key] != "" && $6 > shared[key] + 0) { print key ": " $6 " bytes of shared memory, at most " shared[key]; faults++ }
     if ($5 != tensor[key]) { print key ": " $5 " tensor-core instructions, must be " tensor[key]; faults++ }
 }
 END {

@@ -1,5 +1,8 @@
 /* test: label=unit timeout=120 */
 /* add, swiglu, adamw, sqnorm, lambda. */
+#include <string.h>
+
+#include "kernels/base/rng.h"
 #include "tests/harness/op_case.h"
 
 static const int64_t counts[] = {1, 5, 16, 63, 1000, 1024, 1025, 70001};
@@ -92,6 +95,73 @@ static void swiglu_case(struct op_env *e, const void *data)
     op_compare(e, "du", &u, 3);
 }
 
+/* Written apart from kernels/round.h: the neighbour that a hash of the bits chooses. */
+static uint16_t rounded(float x)
+{
+    uint32_t u, mixed;
+    memcpy(&u, &x, sizeof u);
+    mixed = (u ^ (u >> 16)) * 2146121005U;
+    mixed = (mixed ^ (mixed >> 15)) * 2221713035U;
+    mixed = (mixed ^ (mixed >> 16)) % 65536;
+    return isfinite(x) ? (uint16_t)(((uint64_t)u + mixed) / 65536) : dtx_f32_to_bf16(x);
+}
+
+/* Stochastic rounding: one of the two neighbours, the value itself where bf16 has it, up as often as the part between
+ * them says; the same from add and adamw. */
+static void stochastic_case(struct op_env *e, const void *data)
+{
+    (void)data;
+    enum { N = 100003, BINS = 8 };
+    double *values = op_doubles(e, N), hyper[4] = {0, 1, 1, 1};
+    int n[BINS] = {0}, up[BINS] = {0};
+    for (int i = 0; i < N; i++)
+        values[i] = i < 256 ? (i % 2 ? -1 : 1) * (1 + (i / 2) / 128.0)
+                            : (float)ldexp(dtx_rng_uniform(5, (uint64_t)i) + 1, i % 9 - 4);
+    values[600] = INFINITY;
+    values[601] = NAN;
+    struct op_array x = op_values(e, DTX_F32, values, OP_DIMS(N)), z = op_output(e, DTX_BF16, OP_DIMS(N));
+    struct op_array weight = op_output(e, DTX_BF16, OP_DIMS(N));
+    struct dtx_add_args add = {.x = x.t, .z = z.t, .alpha = 1, .stochastic = true};
+    op_ok(e, dtx_add(e->queue, &add));
+    struct op_array none = op_values(e, DTX_F32, op_doubles(e, N), OP_DIMS(N));
+    struct op_array h = op_values(e, DTX_F64, hyper, OP_DIMS(4));
+    struct dtx_adamw_args adamw = {.grad = none.t, .weight = weight.t, .hyper = h.t, .eps = 1, .stochastic = true};
+    struct dtx_tensor *const state[] = {&adamw.master, &adamw.m, &adamw.v};
+    for (int s = 0; s < 3; s++) {
+        *state[s] = op_output(e, DTX_F32, OP_DIMS(N)).t;
+        op_ok(e,
+              e->backend->memory->copy(e->queue, state[s]->data, s ? none.t.data : x.t.data, dtx_tensor_bytes(&x.t)));
+    }
+    op_ok(e, dtx_adamw(e->queue, &adamw));
+    op_read(e, &z);
+    op_read(e, &weight);
+    for (int i = 0; i < N; i++) {
+        assert_true(i == 601 ? isnan(z.value[i]) : z.value[i] == (double)dtx_bf16_to_f32(rounded((float)values[i])));
+        assert_true(i == 600 || i == 601 || weight.value[i] == z.value[i]);
+        if (i < 256)
+            assert_true(z.value[i] == values[i]);
+        if (i < 602)
+            continue;
+        uint32_t bits;
+        float single = (float)values[i];
+        memcpy(&bits, &single, sizeof bits);
+        int bin = (int)(bits % 65536 * BINS / 65536);
+        n[bin]++;
+        up[bin] += z.value[i] > values[i];
+    }
+    for (int b = 0; b < BINS; b++) { /* five standard deviations */
+        double p = (b + 0.5) / BINS, bound = 5 * sqrt(p * (1 - p) * n[b]);
+        assert_true(n[b] > N / BINS / 2 && fabs(up[b] - p * n[b]) < bound);
+    }
+}
+
+static void stochastic(void **state)
+{
+    (void)state;
+    op_run_once(DTX_BF16, 1, dtx_isa_detect(), stochastic_case, NULL);
+    op_run_once(DTX_BF16, 3, DTX_ISA_PLAIN, stochastic_case, NULL);
+}
+
 static void swiglus(void **state)
 {
     (void)state;
@@ -155,30 +225,31 @@ static void adamws(void **state)
 static void master_case(struct op_env *e, const void *data)
 {
     (void)data;
-    struct op_array w = op_inout(e, "w", DTX_F32, 1, OP_DIMS(1)), m = op_values(e, DTX_F32, (double[]){0}, OP_DIMS(1));
-    struct dtx_add_args set = {.x = m.t, .z = w.t, .alpha = 1};
-    op_ok(e, dtx_add(e->queue, &set));
-    float *value = w.t.data, grads[1] = {1}, m1[1] = {0}, v1[1] = {0};
-    uint16_t weight[1];
-    double hyper[4] = {1e-3, 1, 0.1, 0.05};
-    *value = 1;
+    struct op_array one = op_values(e, DTX_F32, (double[]){1}, OP_DIMS(1));
+    struct op_array zero = op_values(e, DTX_F32, (double[]){0}, OP_DIMS(1));
+    struct op_array w = op_output(e, DTX_F32, OP_DIMS(1)), weight = op_output(e, DTX_BF16, OP_DIMS(1));
+    struct op_array m = op_output(e, DTX_F32, OP_DIMS(1)), v = op_output(e, DTX_F32, OP_DIMS(1));
+    op_ok(e, dtx_add(e->queue, &(struct dtx_add_args){.x = one.t, .z = w.t, .alpha = 1}));
+    op_ok(e, dtx_add(e->queue, &(struct dtx_add_args){.x = zero.t, .z = m.t, .alpha = 1}));
+    op_ok(e, dtx_add(e->queue, &(struct dtx_add_args){.x = zero.t, .z = v.t, .alpha = 1}));
     struct dtx_adamw_args args = {.master = w.t,
-                                  .m = dtx_tensor_1d(m1, DTX_F32, 1),
-                                  .v = dtx_tensor_1d(v1, DTX_F32, 1),
-                                  .grad = dtx_tensor_1d(grads, DTX_F32, 1),
-                                  .weight = dtx_tensor_1d(weight, DTX_BF16, 1),
-                                  .hyper = dtx_tensor_1d(hyper, DTX_F64, 4),
+                                  .m = m.t,
+                                  .v = v.t,
+                                  .grad = one.t,
+                                  .weight = weight.t,
                                   .beta1 = 0.9,
                                   .beta2 = 0.95,
                                   .eps = 1e-8,
                                   .lr_mult = 1};
-    for (int step = 0; step < 8; step++) {
-        hyper[2] = 1 - pow(0.9, step + 1);
-        hyper[3] = 1 - pow(0.95, step + 1);
+    for (int step = 1; step <= 8; step++) {
+        double hyper[4] = {1e-3, 1, 1 - pow(0.9, step), 1 - pow(0.95, step)};
+        args.hyper = op_values(e, DTX_F64, hyper, OP_DIMS(4)).t;
         op_ok(e, dtx_adamw(e->queue, &args));
     }
-    assert_true(fabs((double)*value - 0.992) < 1e-6);
-    assert_true(dtx_bf16_to_f32(weight[0]) == (float)ref_round(0.992, DTX_BF16));
+    op_read(e, &w);
+    op_read(e, &weight);
+    assert_true(fabs(w.value[0] - 0.992) < 1e-6);
+    assert_true(weight.value[0] == ref_round(0.992, DTX_BF16));
 }
 
 static void masters(void **state)
@@ -311,8 +382,9 @@ static void refusals(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(adds),    cmocka_unit_test(casts),   cmocka_unit_test(swiglus),
-                                       cmocka_unit_test(adamws),  cmocka_unit_test(masters), cmocka_unit_test(sqnorms),
-                                       cmocka_unit_test(lambdas), cmocka_unit_test(refusals)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(adds),    cmocka_unit_test(casts),      cmocka_unit_test(swiglus),
+        cmocka_unit_test(adamws),  cmocka_unit_test(stochastic), cmocka_unit_test(masters),
+        cmocka_unit_test(sqnorms), cmocka_unit_test(lambdas),    cmocka_unit_test(refusals)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
