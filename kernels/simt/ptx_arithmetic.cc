@@ -88,7 +88,9 @@ static float fma_down(float a, float b, float c)
     double product = (double)a * b, sum = product + c; /* the product is exact */
     double part = sum - product, rest = (product - (sum - part)) + (c - part);
     float f = (float)sum;
-    return std::isfinite(f) && (f > sum || (f == sum && rest < 0)) ? std::nextafter(f, -INFINITY) : f;
+    return !DTX_MUTANT(ptx_rounds_to_nearest) && std::isfinite(f) && (f > sum || (f == sum && rest < 0))
+               ? std::nextafter(f, -INFINITY)
+               : f;
 }
 
 /* The high word of 1/x; the low word is 0. */
