@@ -21,10 +21,11 @@ struct job {
 };
 
 struct dtx_ckpt_staging {
-    struct dtx_ctx *ctx;   /* the owner's */
-    struct dtx_ctx helper; /* the thread's */
-    struct dtx_comm *comm; /* the thread's, once it was lent */
-    char *buffer;          /* [bytes] */
+    struct dtx_ctx *ctx;         /* the owner's */
+    struct dtx_ctx helper;       /* the thread's */
+    struct dtx_comm *comm;       /* the thread's, once it was lent */
+    struct dtx_backend *backend; /* whose host memory the buffer is, or NULL */
+    char *buffer;                /* [bytes] */
     size_t bytes;
     pthread_t thread;
     bool threaded;
@@ -129,28 +130,38 @@ static void end_thread(struct dtx_ckpt_staging *s)
     pthread_join(s->thread, NULL);
 }
 
+static void free_buffer(struct dtx_backend *backend, void *buffer)
+{
+    if (backend && buffer)
+        backend->memory->host_free(backend, buffer);
+    else
+        dtx_mem_free(buffer);
+}
+
 static void release(struct dtx_ckpt_staging *s)
 {
     pthread_mutex_destroy(&s->mutex);
     pthread_cond_destroy(&s->changed);
-    dtx_mem_free(s->buffer);
+    free_buffer(s->backend, s->buffer);
     dtx_mem_free(s);
 }
 
-enum dtx_status dtx_ckpt_staging_open(struct dtx_ctx *ctx, struct dtx_comm *world, size_t bytes, bool thread,
-                                      double timeout, struct dtx_ckpt_staging **out)
+enum dtx_status dtx_ckpt_staging_open(struct dtx_ctx *ctx, struct dtx_comm *world, struct dtx_backend *backend,
+                                      size_t bytes, bool thread, double timeout, struct dtx_ckpt_staging **out)
 {
     void *p = NULL, *buffer = NULL;
     enum dtx_status status = dtx_mem_alloc(ctx, 1, sizeof(struct dtx_ckpt_staging), &p);
     if (status == DTX_OK)
-        status = dtx_mem_alloc(ctx, (int64_t)bytes, 1, &buffer);
+        status = backend ? backend->memory->host_alloc(backend, bytes, &buffer)
+                         : dtx_mem_alloc(ctx, (int64_t)bytes, 1, &buffer);
     status = dtx_comm_agree(world, status);
     if (status != DTX_OK) {
         dtx_mem_free(p);
-        dtx_mem_free(buffer);
+        free_buffer(backend, buffer);
         return status;
     }
     struct dtx_ckpt_staging *s = p;
+    s->backend = backend;
     s->ctx = ctx;
     s->buffer = buffer;
     s->bytes = bytes;

@@ -18,10 +18,11 @@ struct dtx_ckpt_staging;
 
 /* Bytes of the buffer that takes the local arrays of these items. */
 size_t dtx_ckpt_staging_bytes(const struct dtx_ckpt_item *items, int n_items);
-/* bytes: of the buffer; timeout: seconds after which a rank that waits for others in a save counts as hanging (0:
- * never), since disks may be slow. Collective over world. */
-enum dtx_status dtx_ckpt_staging_open(struct dtx_ctx *ctx, struct dtx_comm *world, size_t bytes, bool thread,
-                                      double timeout, struct dtx_ckpt_staging **out);
+/* bytes: of the buffer, host memory of `backend` (NULL: ordinary memory), whose copies are fast; timeout: seconds after
+ * which a rank that waits for others in a save counts as hanging (0: never), since disks may be slow. Collective over
+ * world. */
+enum dtx_status dtx_ckpt_staging_open(struct dtx_ctx *ctx, struct dtx_comm *world, struct dtx_backend *backend,
+                                      size_t bytes, bool thread, double timeout, struct dtx_ckpt_staging **out);
 /* Sets the items' `data` to their places in the buffer. No save may be under way. Not collective. */
 enum dtx_status dtx_ckpt_staging_place(struct dtx_ckpt_staging *s, struct dtx_ckpt_item *items, int n_items);
 /* Begins to write DIR/step-XXXXXXXX or, with `local` not NULL, a checkpoint of that tier. Items (data and all), dir and

@@ -83,6 +83,15 @@ bool dtx_backend_device(char *text, size_t size)
 #endif
 }
 
+int dtx_backend_device_count(void)
+{
+#ifdef DTX_WITH_CUDA
+    return dtx_cuda_count();
+#else
+    return 0;
+#endif
+}
+
 static enum dtx_status refuse_name(struct dtx_ctx *ctx, const char *name)
 {
     char names[64] = "auto";

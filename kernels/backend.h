@@ -31,6 +31,12 @@ struct dtx_memory_table {
     enum dtx_status (*copy_out)(struct dtx_queue *, void *to_host, const void *from, size_t bytes); /* waits */
     enum dtx_status (*copy)(struct dtx_queue *, void *to, const void *from, size_t bytes);
     enum dtx_status (*zero)(struct dtx_queue *, void *to, size_t bytes);
+    /* Host memory that the device copies from and to by itself, zeroed. What is copied in from it must stay until the
+     * queue has come to it. */
+    enum dtx_status (*host_alloc)(struct dtx_backend *, size_t bytes, void **out);
+    void (*host_free)(struct dtx_backend *, void *);
+    /* What the device has left for everybody, and in all; 0 and 0 where memory is the host's. */
+    enum dtx_status (*left)(struct dtx_backend *, size_t *free, size_t *total);
 };
 
 struct dtx_queue_table {
@@ -78,6 +84,7 @@ enum dtx_status dtx_backend_open(struct dtx_ctx *ctx, const char *name, int thre
 void dtx_backend_close(struct dtx_backend *backend);
 /* Whether a GPU can be used; which one, or why not, in words. */
 bool dtx_backend_device(char *text, size_t size);
+int dtx_backend_device_count(void); /* GPUs that this process sees; 0 without a driver */
 
 /* For a backend's operations: fails unless `work` has `bytes`. */
 enum dtx_status dtx_need_work(struct dtx_queue *queue, const char *op, const struct dtx_tensor *work, size_t bytes);

@@ -17,21 +17,33 @@
 
 struct dtx_queue;
 
+/* 8-bit floats (OCP OFP8) to which a product's operands may be rounded: 448 and 57344 are the largest numbers. */
+enum dtx_fp8 { DTX_FP8_NONE, DTX_FP8_E4M3, DTX_FP8_E5M2 };
+
 /* c = op(a)·op(b), or c += with `accumulate`. a: [m,k] ([k,m] with transpose_a), b: [k,n] ([n,k] with transpose_b),
  * both of one dtype; c: [m,n] of act or master dtype. The optional scale [1] (master) multiplies the product; the
- * optional amax [1] (master) receives max |c|. A row of c does not depend on m. */
+ * optional amax [1] (master) receives max |c|. A row of c does not depend on m.
+ * fp8 (a, b f32 or bf16): a is rounded to this kind and b to E4M3 first, each with one scale for the tensor,
+ *   x̂ = s·round(x/s), s = max|x| / largest number; to nearest, ties to even; sums in fp32 (kernels/round.h)
+ * An infinity or NaN in a or b makes c NaN where it reaches, infinities all of c. A row of c then depends on all of a.
+ */
 struct dtx_matmul_args {
     struct dtx_tensor a, b, c;
     bool transpose_a, transpose_b, accumulate;
     struct dtx_tensor scale, amax;
+    enum dtx_fp8 fp8;
     struct dtx_tensor work; /* u8 */
 };
 
 /* z = alpha·x + y, rounded once to z's dtype; y may be absent. x, y, z: equal counts, each act or master; z may be x or
- * y. So: residual add, gradient accumulation, cast, scaling. */
+ * y. So: residual add, gradient accumulation, cast, scaling.
+ * stochastic: fp32 to bf16 goes up with the probability of the part that is cut off, as a hash of the fp32 bits has it
+ * (kernels/round.h): the same value always rounds alike, on every mesh and after a resume. Else to nearest, ties to
+ * even. */
 struct dtx_add_args {
     struct dtx_tensor x, y, z;
     double alpha;
+    bool stochastic;
 };
 
 /* out[i] = table[tokens[i] − first] where that row is held here, else 0. tokens: i32 [n]; table: act [V,D];
@@ -92,6 +104,15 @@ struct dtx_lambda_bwd_args {
     struct dtx_tensor q1, k1, q2, k2, dlambda, dq1, dk1, dq2, dk2;
 };
 
+/* The norm behind attention, absent without y: each row of o is normed over its dv elements and multiplied,
+ *   y = out_scale·gain ⊙ o·rstd, rstd = 1/√(mean(o²) + eps)      (differential attention: out_scale = 1 − λ_init)
+ * of o as it is written, rounded, for that is what the backward pass reads: rmsnorm_fwd of o, on the CPU bit for bit.
+ * y: act [b,tq,h,dv], not o; gain: master [dv] or absent (ones); rstd: master [b,tq,h]. */
+struct dtx_attn_norm {
+    struct dtx_tensor gain, y, rstd;
+    double eps, out_scale;
+};
+
 /*
  * Attention of `maps` softmax maps over one v: maps 1 is plain attention, maps 2 is differential attention
  *   o = softmax(q1 k1ᵀ·scale) v − λ·softmax(q2 k2ᵀ·scale) v      (paper eq. 1; head j's maps are sub-heads 2j, 2j+1)
@@ -100,7 +121,8 @@ struct dtx_lambda_bwd_args {
  *   lambda: master [1], maps 2 only     doc_start: i32 [b,tq] global positions, or absent (0)
  *   q_first, k_first: global position of the piece's first query and key
  *   o: act [b,tq,h,dv]; o2 (maps 2): act [b,tq,h,dv], map 2's own output; lse: master [b,maps·h,tq], natural log
- * With `parts` o is map 1's own output instead of the difference, and o, o2 are master dtype (for merging key pieces).
+ * With `parts` o is map 1's own output instead of the difference, and o, o2 are master dtype (for merging key pieces);
+ * then there is no norm.
  * A row with no visible key gives o = 0 and lse = −inf. Memory grows with t, not t².
  */
 struct dtx_attn_fwd_args {
@@ -111,6 +133,7 @@ struct dtx_attn_fwd_args {
     double scale;
     struct dtx_tensor o, o2, lse;
     struct dtx_tensor work;
+    struct dtx_attn_norm norm;
 };
 
 /* Row sums for the backward pass: r = Σ do·o, s = Σ do·o2; dsum (master [b,maps·h,tq]) = r + λs for map 1, −λs for
@@ -127,11 +150,12 @@ struct dtx_attn_merge_args {
     int maps;
 };
 
-/* Parts of all keys → what attn_fwd makes without `parts`: o = o1 − λ·o2 and o2 (maps 1: o = o1), rounded once.
+/* Parts of all keys → what attn_fwd makes without `parts`: o = o1 − λ·o2 and o2 (maps 1: o = o1), rounded once; y.
  * o1, part_o2: master, o, o2: act, all [b,tq,h,dv]; lambda: master [1], maps 2 only. */
 struct dtx_attn_finish_args {
     struct dtx_tensor o1, part_o2, lambda, o, o2;
     int maps;
+    struct dtx_attn_norm norm;
 };
 
 /* dq, dk, dv (shapes and dtype of q, k, v) from do_, the final lse and dsum. With `parts` (q, k, v are a piece of
@@ -177,11 +201,12 @@ struct dtx_sqnorm_args {
 };
 
 /* One AdamW step, decoupled decay (Loshchilov & Hutter): g = clip·grad; m, v updated; master −= lr·lr_mult·(m̂/(√v̂ +
- * eps) + decay·master); weight = master rounded. master, m, v, grad: master dtype [n]; weight: act [n] or absent.
- * hyper: f64 [4] = {lr, clip, 1 − β1^step, 1 − β2^step}. */
+ * eps) + decay·master); weight = master rounded (stochastic: as in add). master, m, v, grad: master dtype [n]; weight:
+ * act [n] or absent. hyper: f64 [4] = {lr, clip, 1 − β1^step, 1 − β2^step}. */
 struct dtx_adamw_args {
     struct dtx_tensor master, m, v, grad, weight, hyper;
     double beta1, beta2, eps, decay, lr_mult;
+    bool stochastic;
 };
 
 #define DTX_OP(name)                                                                                                   \

@@ -112,6 +112,7 @@ enum dtx_status dtx_matmul_check(struct dtx_ctx *ctx, const struct dtx_matmul_ar
     EXPECT(b, act, args->transpose_b ? ANY : k, args->transpose_b ? k : ANY);
     int64_t n = b->dim[args->transpose_b ? 0 : 1];
     EXPECT_EITHER(c, act, master, m, n);
+    EXPECT_TRUE(!args->fp8 || act != DTX_F64, "matmul: fp8 of f64 operands; they must be f32 or bf16");
     if (args->scale.data)
         EXPECT(scale, master, 1);
     if (args->amax.data)
@@ -313,6 +314,21 @@ static enum dtx_status check_attn(struct dtx_ctx *ctx, const char *op, const str
     return DTX_OK;
 }
 
+/* o: act [b,tq,h,dv], what is normed. */
+static enum dtx_status check_attn_norm(struct dtx_ctx *ctx, const char *op, const struct dtx_attn_norm *args,
+                                       const struct dtx_tensor *o)
+{
+    enum dtx_dtype master = dtx_dtype_master(o->dtype);
+    if (!args->y.data)
+        return DTX_OK;
+    EXPECT(y, o->dtype, o->dim[0], o->dim[1], o->dim[2], o->dim[3]);
+    EXPECT(rstd, master, o->dim[0], o->dim[1], o->dim[2]);
+    EXPECT_TRUE(args->y.data != o->data, "%s: tensor y is o, which the backward pass reads as it was", op);
+    if (args->gain.data)
+        EXPECT(gain, master, o->dim[3]);
+    return DTX_OK;
+}
+
 enum dtx_status dtx_attn_fwd_check(struct dtx_ctx *ctx, const struct dtx_attn_fwd_args *args)
 {
     const char *op = "attn_fwd";
@@ -323,7 +339,8 @@ enum dtx_status dtx_attn_fwd_check(struct dtx_ctx *ctx, const struct dtx_attn_fw
     if (args->maps == 2)
         EXPECT(o2, out, b, t, h, dv);
     EXPECT(lse, master, b, args->maps * h, t);
-    return DTX_OK;
+    EXPECT_TRUE(!args->parts || !args->norm.y.data, "%s: parts cannot be normed before they are merged", op);
+    return check_attn_norm(ctx, op, &args->norm, &args->o);
 }
 
 enum dtx_status dtx_attn_merge_check(struct dtx_ctx *ctx, const struct dtx_attn_merge_args *args)
@@ -358,7 +375,7 @@ enum dtx_status dtx_attn_finish_check(struct dtx_ctx *ctx, const struct dtx_attn
         EXPECT(o2, act, dim[0], dim[1], dim[2], dim[3]);
         EXPECT(lambda, master, 1);
     }
-    return DTX_OK;
+    return check_attn_norm(ctx, op, &args->norm, &args->o);
 }
 
 enum dtx_status dtx_attn_dots_check(struct dtx_ctx *ctx, const struct dtx_attn_dots_args *args)

@@ -61,14 +61,15 @@ enum dtx_status dtx_comm_begin(struct dtx_comm *comm, enum dtx_ledger_op op, con
     out->number = comm->calls++;
     out->time = comm->size > 1 ? dtx_trace_begin(comm->ctx) : 0;
     out->since = comm->size > 1 ? dtx_clock_now() : 0;
-    out->mark = note(comm, op, tensor, root);
-    return dtx_watch_compare(comm, out->mark);
+    comm->mark = note(comm, op, tensor, root);
+    return dtx_watch_compare(comm, comm->mark);
 }
 
 enum dtx_status dtx_comm_end(struct dtx_comm *comm, const struct dtx_comm_call *call, enum dtx_span_kind kind,
                              enum dtx_status status)
 {
-    dtx_ledger_finish(call->mark, status == DTX_OK);
+    dtx_ledger_finish(comm->mark, status == DTX_OK);
+    comm->mark = (struct dtx_ledger_mark){NULL, 0};
     comm->ctx->waited += comm->size > 1 ? dtx_clock_now() - call->since : 0;
     dtx_trace_end(comm->ctx, call->time, kind, comm->name, dtx_ledger_op_name(call->op), call->number, call->bytes);
     return status;

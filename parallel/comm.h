@@ -1,7 +1,6 @@
 /*
- * Communicators: ranks that exchange tensors. Two kinds in this build: self (one rank, no MPI) and MPI; the tables
- * leave room for NCCL. Collectives are ordered like operations: after all work submitted to `queue` before, and before
- * all work submitted after.
+ * Communicators: ranks that exchange tensors: self (one rank, no MPI), MPI, and NCCL (comm_nccl.h). Collectives are
+ * ordered like operations: after all work submitted to `queue` before, and before all work submitted after.
  *
  * Sums are added in rank order for every element (comm_mpi: all-to-all, or all-gather for small counts, then additions
  * in fp32, f64 or i64), so their bits do not depend on counts, buckets or transport. Counts over INT_MAX are cut into
@@ -46,6 +45,14 @@ struct dtx_comm_table {
     enum dtx_status (*split)(struct dtx_comm *, int color, int key, const char *name, struct dtx_comm **out);
     void (*abort)(struct dtx_comm *, int exit_code);
     void (*free)(struct dtx_comm *);
+    /* Only where work runs beside the host by itself (NCCL), else NULL. async: comm_queue.h is going to start up to
+     * `capacity` collectives. fork: a queue for the next one, behind all of `queue`; NULL: it is done on `queue`.
+     * forked: the number of what that queue got since, 1, 2, … join: the forking queue goes on after that number, 0:
+     * after all. */
+    enum dtx_status (*async)(struct dtx_comm *, int capacity);
+    enum dtx_status (*fork)(struct dtx_comm *, struct dtx_queue *, struct dtx_queue **side);
+    enum dtx_status (*forked)(struct dtx_comm *, int64_t *number);
+    enum dtx_status (*join)(struct dtx_comm *, int64_t number);
 };
 
 struct dtx_comm {
@@ -60,6 +67,7 @@ struct dtx_comm {
     void *impl;
     struct dtx_watch *watch;      /* NULL: none (parallel/watch.h); owned by the world */
     struct dtx_ledger_page *page; /* where collectives are recorded, or NULL */
+    struct dtx_ledger_mark mark;  /* of the collective in progress; a transport that will end it later takes it away */
     void *said;                   /* debug mode: what the ranks say that they are about to do */
     const char *file;             /* who called last, for the ledger */
     int line;

@@ -35,7 +35,6 @@ void dtx_comm_park(struct dtx_comm_pace *pace);
 /* One collective: its place in the ledger and its span in the trace. */
 struct dtx_comm_call {
     enum dtx_ledger_op op;
-    struct dtx_ledger_mark mark;
     double time, since; /* of the trace; when it began */
     int64_t number, bytes;
 };

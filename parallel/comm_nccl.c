@@ -5,74 +5,22 @@
 
 #include "kernels/base/mem.h"
 #include "kernels/base/mutant.h"
-#include "kernels/cuda/collectives.h"
-#include "parallel/comm_impl.h"
+#include "parallel/comm_nccl_impl.h"
 
-/* What all communicators of a run share; the first one owns it. */
-struct library {
-    struct dtx_nccl nccl;
-    const struct dtx_collectives *device;
-    struct dtx_backend *backend;
-};
-
-/* A started send or receive. The event: its queue is so far that it may begin; once issued, that it is done. */
-struct message {
-    struct message *older; /* all that were made, to free them */
-    struct message *next;  /* of the pending or the spare ones */
-    struct dtx_queue *queue;
-    void *event, *data;
-    size_t bytes;
-    int peer;
-    bool receive, issued;
-};
-
-struct nccl_comm {
-    struct dtx_comm *base; /* the same ranks over MPI */
-    bool base_owned, library_owned;
-    struct library *library;
-    void *handle;
-    void *stream; /* of messages, which must not hold up the queue */
-    void *work;   /* on the device */
-    int64_t work_bytes;
-    struct message *made, *pending, *spare;
-};
-
-static struct nccl_comm *impl_of(const struct dtx_comm *comm)
-{
-    return comm->impl;
-}
-
-static enum dtx_status check(struct dtx_comm *comm, int code, const char *what)
+enum dtx_status dtx_nccl_check(struct dtx_comm *comm, int code, const char *what)
 {
     if (code == 0)
         return DTX_OK;
     return dtx_fail(comm->ctx, DTX_E_LIBRARY, "NCCL: communicator '%s', rank %d: %s: %s (%d)", comm->name, comm->rank,
-                    what, impl_of(comm)->library->nccl.error_text(code), code);
+                    what, dtx_nccl_of(comm)->run->nccl.error_text(code), code);
 }
 
-static const struct dtx_cuda_runtime *runtime_of(const struct dtx_comm *comm)
-{
-    const struct library *library = impl_of(comm)->library;
-    return library->device->runtime(library->backend);
-}
-
-static enum dtx_status check_cuda(struct dtx_comm *comm, int code, const char *what)
+enum dtx_status dtx_nccl_check_cuda(struct dtx_comm *comm, int code, const char *what)
 {
     if (code == 0)
         return DTX_OK;
     return dtx_fail(comm->ctx, DTX_E_LIBRARY, "CUDA: communicator '%s', rank %d: %s: %s (%d)", comm->name, comm->rank,
-                    what, runtime_of(comm)->error_text(code), code);
-}
-
-/* Host memory goes over MPI. */
-static bool on_host(const struct dtx_comm *comm, const struct dtx_queue *queue)
-{
-    return !queue || queue->backend != impl_of(comm)->library->backend;
-}
-
-static void *stream_of(const struct dtx_comm *comm, struct dtx_queue *queue)
-{
-    return impl_of(comm)->library->device->stream(queue);
+                    what, dtx_nccl_runtime(comm)->error_text(code), code);
 }
 
 static enum dtx_status copy(struct dtx_queue *queue, void *to, const void *from, int64_t bytes)
@@ -82,8 +30,8 @@ static enum dtx_status copy(struct dtx_queue *queue, void *to, const void *from,
 
 static enum dtx_status need_work(struct dtx_comm *comm, struct dtx_queue *queue, int64_t bytes)
 {
-    struct nccl_comm *impl = impl_of(comm);
-    struct dtx_backend *backend = impl->library->backend;
+    struct dtx_nccl_comm *impl = dtx_nccl_of(comm);
+    struct dtx_backend *backend = impl->run->backend;
     if (impl->work_bytes >= bytes)
         return DTX_OK;
     DTX_TRY(comm->ctx, backend->queues->wait(queue)); /* the old one may be in use */
@@ -93,6 +41,13 @@ static enum dtx_status need_work(struct dtx_comm *comm, struct dtx_queue *queue,
     DTX_TRY(comm->ctx, backend->memory->alloc(backend, (size_t)bytes, &impl->work));
     impl->work_bytes = bytes;
     return DTX_OK;
+}
+
+size_t dtx_comm_nccl_work_bytes(const struct dtx_backend *backend, int ranks, int64_t n, enum dtx_dtype dtype)
+{
+    if (ranks == 1 || !dtx_backend_collectives(backend))
+        return 0;
+    return (size_t)(ranks * dtx_div_up(n, ranks)) * dtx_dtype_bytes(dtype);
 }
 
 /* Part r of n elements cut for the ranks: its first element, and the one behind its last. */
@@ -105,8 +60,8 @@ static int64_t part_first(const struct dtx_comm *comm, int64_t n, int r)
 static int swap(struct dtx_comm *comm, void *stream, int r, const char *out, int64_t out_bytes, char *in,
                 int64_t in_bytes)
 {
-    const struct nccl_comm *impl = impl_of(comm);
-    const struct dtx_nccl *nccl = &impl->library->nccl;
+    const struct dtx_nccl_comm *impl = dtx_nccl_of(comm);
+    const struct dtx_nccl *nccl = &impl->run->nccl;
     int code = out_bytes ? nccl->send(out, (size_t)out_bytes, NCCL_BYTES, r, impl->handle, stream) : 0;
     if (in_bytes && !code)
         code = nccl->receive(in, (size_t)in_bytes, NCCL_BYTES, r, impl->handle, stream);
@@ -117,12 +72,13 @@ static int swap(struct dtx_comm *comm, void *stream, int r, const char *out, int
 static enum dtx_status fold_part(struct dtx_comm *comm, struct dtx_queue *queue, bool maximum, enum dtx_dtype dtype,
                                  int64_t n, const char *from, char *to)
 {
-    struct nccl_comm *impl = impl_of(comm);
-    const struct dtx_nccl *nccl = &impl->library->nccl;
+    struct dtx_nccl_comm *impl = dtx_nccl_of(comm);
+    const struct dtx_nccl *nccl = &impl->run->nccl;
     int64_t size = (int64_t)dtx_dtype_bytes(dtype), first = part_first(comm, n, comm->rank);
     int64_t mine = part_first(comm, n, comm->rank + 1) - first;
-    void *stream = stream_of(comm, queue);
-    DTX_TRY(comm->ctx, need_work(comm, queue, comm->size * dtx_div_up(n, comm->size) * size));
+    void *stream = dtx_nccl_stream(comm, queue);
+    DTX_TRY(comm->ctx,
+            need_work(comm, queue, (int64_t)dtx_comm_nccl_work_bytes(impl->run->backend, comm->size, n, dtype)));
     char *work = impl->work;
     DTX_TRY(comm->ctx, copy(queue, work + comm->rank * mine * size, from + first * size, mine * size));
     int code = nccl->group_start();
@@ -132,20 +88,20 @@ static enum dtx_status fold_part(struct dtx_comm *comm, struct dtx_queue *queue,
             code = swap(comm, stream, r, from + theirs * size, count * size, work + r * mine * size, mine * size);
     }
     int end = nccl->group_end();
-    DTX_TRY(comm->ctx, check(comm, code ? code : end, "exchange of parts"));
+    DTX_TRY(comm->ctx, dtx_nccl_check(comm, code ? code : end, "exchange of parts"));
     comm->sent_bytes += (n - mine) * size;
     if (!mine)
         return DTX_OK;
     int rows = DTX_MUTANT(nccl_last_rank_lost) ? comm->size - 1 : comm->size;
-    return impl->library->device->fold(queue, maximum, dtype, rows, mine, work, to);
+    return impl->run->device->fold(queue, maximum, dtype, rows, mine, work, to);
 }
 
 /* Every rank's part to all, in place. */
 static enum dtx_status share_parts(struct dtx_comm *comm, struct dtx_queue *queue, int64_t n, int64_t size, char *data)
 {
-    const struct dtx_nccl *nccl = &impl_of(comm)->library->nccl;
+    const struct dtx_nccl *nccl = &dtx_nccl_of(comm)->run->nccl;
     int64_t first = part_first(comm, n, comm->rank), mine = part_first(comm, n, comm->rank + 1) - first;
-    void *stream = stream_of(comm, queue);
+    void *stream = dtx_nccl_stream(comm, queue);
     int code = nccl->group_start();
     for (int r = 0; r < comm->size && !code; r++) {
         int64_t theirs = part_first(comm, n, r), count = part_first(comm, n, r + 1) - theirs;
@@ -154,216 +110,208 @@ static enum dtx_status share_parts(struct dtx_comm *comm, struct dtx_queue *queu
     }
     int end = nccl->group_end();
     comm->sent_bytes += mine * size * (comm->size - 1);
-    return check(comm, code ? code : end, "sharing parts");
+    return dtx_nccl_check(comm, code ? code : end, "sharing parts");
 }
 
 static enum dtx_status reduce(struct dtx_comm *comm, bool maximum, struct dtx_queue *queue,
                               const struct dtx_tensor *tensor)
 {
     int64_t n = dtx_tensor_count(tensor), size = (int64_t)dtx_dtype_bytes(tensor->dtype);
-    if (n == 0)
+    if (n == 0 || comm->size == 1)
         return DTX_OK;
     char *data = tensor->data, *mine = data + part_first(comm, n, comm->rank) * size;
     DTX_TRY(comm->ctx, fold_part(comm, queue, maximum, tensor->dtype, n, data, mine));
     return share_parts(comm, queue, n, size, data);
 }
 
+/* What every collective between devices begins with, and ends with: the ledger's mark follows the stream. */
+static enum dtx_status issued(struct dtx_comm *comm, struct dtx_queue *queue)
+{
+    return comm->size > 1 ? dtx_nccl_track(comm, &comm->mark, dtx_nccl_stream(comm, queue)) : DTX_OK;
+}
+
+static enum dtx_status nccl_all_reduce(struct dtx_comm *comm, bool maximum, struct dtx_queue *queue,
+                                       const struct dtx_tensor *tensor)
+{
+    DTX_TRY(comm->ctx, dtx_nccl_ready(comm));
+    DTX_TRY(comm->ctx, reduce(comm, maximum, queue, tensor));
+    return issued(comm, queue);
+}
+
 static enum dtx_status nccl_all_reduce_sum(struct dtx_comm *comm, struct dtx_queue *queue,
                                            const struct dtx_tensor *tensor)
 {
-    if (on_host(comm, queue))
-        return impl_of(comm)->base->table->all_reduce_sum(impl_of(comm)->base, queue, tensor);
-    return reduce(comm, false, queue, tensor);
+    if (dtx_nccl_on_host(comm, queue))
+        return dtx_nccl_of(comm)->base->table->all_reduce_sum(dtx_nccl_of(comm)->base, queue, tensor);
+    return nccl_all_reduce(comm, false, queue, tensor);
 }
 
 static enum dtx_status nccl_all_reduce_max(struct dtx_comm *comm, struct dtx_queue *queue,
                                            const struct dtx_tensor *tensor)
 {
-    if (on_host(comm, queue))
-        return impl_of(comm)->base->table->all_reduce_max(impl_of(comm)->base, queue, tensor);
-    return reduce(comm, true, queue, tensor);
+    if (dtx_nccl_on_host(comm, queue))
+        return dtx_nccl_of(comm)->base->table->all_reduce_max(dtx_nccl_of(comm)->base, queue, tensor);
+    return nccl_all_reduce(comm, true, queue, tensor);
 }
 
 static enum dtx_status nccl_reduce_scatter_sum(struct dtx_comm *comm, struct dtx_queue *queue,
                                                const struct dtx_tensor *in, const struct dtx_tensor *out)
 {
-    if (on_host(comm, queue))
-        return impl_of(comm)->base->table->reduce_scatter_sum(impl_of(comm)->base, queue, in, out);
     int64_t n = dtx_tensor_count(in);
-    return n ? fold_part(comm, queue, false, in->dtype, n, in->data, out->data) : DTX_OK;
+    if (dtx_nccl_on_host(comm, queue))
+        return dtx_nccl_of(comm)->base->table->reduce_scatter_sum(dtx_nccl_of(comm)->base, queue, in, out);
+    DTX_TRY(comm->ctx, dtx_nccl_ready(comm));
+    if (comm->size == 1)
+        return copy(queue, out->data, in->data, (int64_t)dtx_tensor_bytes(in));
+    if (n)
+        DTX_TRY(comm->ctx, fold_part(comm, queue, false, in->dtype, n, in->data, out->data));
+    return issued(comm, queue);
 }
 
 static enum dtx_status nccl_all_gather(struct dtx_comm *comm, struct dtx_queue *queue, const struct dtx_tensor *in,
                                        const struct dtx_tensor *out)
 {
-    struct nccl_comm *impl = impl_of(comm);
-    if (on_host(comm, queue))
+    struct dtx_nccl_comm *impl = dtx_nccl_of(comm);
+    if (dtx_nccl_on_host(comm, queue))
         return impl->base->table->all_gather(impl->base, queue, in, out);
     int64_t bytes = (int64_t)dtx_tensor_bytes(in);
     if (bytes == 0)
         return DTX_OK;
+    DTX_TRY(comm->ctx, dtx_nccl_ready(comm));
     comm->sent_bytes += bytes * (comm->size - 1);
     if (comm->size == 1)
         return copy(queue, out->data, in->data, bytes);
-    return check(comm,
-                 impl->library->nccl.all_gather(in->data, out->data, (size_t)bytes, NCCL_BYTES, impl->handle,
-                                                stream_of(comm, queue)),
-                 "all-gather");
+    int code = impl->run->nccl.all_gather(in->data, out->data, (size_t)bytes, NCCL_BYTES, impl->handle,
+                                          dtx_nccl_stream(comm, queue));
+    DTX_TRY(comm->ctx, dtx_nccl_check(comm, code, "all-gather"));
+    return issued(comm, queue);
 }
 
 static enum dtx_status nccl_broadcast(struct dtx_comm *comm, struct dtx_queue *queue, const struct dtx_tensor *tensor,
                                       int root)
 {
-    struct nccl_comm *impl = impl_of(comm);
-    if (on_host(comm, queue))
+    struct dtx_nccl_comm *impl = dtx_nccl_of(comm);
+    if (dtx_nccl_on_host(comm, queue))
         return impl->base->table->broadcast(impl->base, queue, tensor, root);
     size_t bytes = dtx_tensor_bytes(tensor);
     if (bytes == 0 || comm->size == 1)
         return DTX_OK;
+    DTX_TRY(comm->ctx, dtx_nccl_ready(comm));
     comm->sent_bytes += comm->rank == root ? (int64_t)bytes * (comm->size - 1) : 0;
-    return check(comm,
-                 impl->library->nccl.broadcast(tensor->data, tensor->data, bytes, NCCL_BYTES, root, impl->handle,
-                                               stream_of(comm, queue)),
-                 "broadcast");
+    int code = impl->run->nccl.broadcast(tensor->data, tensor->data, bytes, NCCL_BYTES, root, impl->handle,
+                                         dtx_nccl_stream(comm, queue));
+    DTX_TRY(comm->ctx, dtx_nccl_check(comm, code, "broadcast"));
+    return issued(comm, queue);
 }
 
-static enum dtx_status message_take(struct dtx_comm *comm, struct message **out)
+static enum dtx_status nccl_async(struct dtx_comm *comm, int capacity)
 {
-    struct nccl_comm *impl = impl_of(comm);
-    if (impl->spare) {
-        *out = impl->spare;
-        impl->spare = (*out)->next;
+    struct dtx_nccl_comm *impl = dtx_nccl_of(comm);
+    const struct dtx_cuda_runtime *runtime = dtx_nccl_runtime(comm);
+    void *events;
+    if (impl->side)
         return DTX_OK;
-    }
-    void *memory;
-    DTX_TRY(comm->ctx, dtx_mem_alloc(comm->ctx, 1, sizeof **out, &memory));
-    struct message *m = memory;
-    int code = runtime_of(comm)->event_create(&m->event);
-    if (code) {
-        dtx_mem_free(m);
-        return check_cuda(comm, code, "creating an event");
-    }
-    m->older = impl->made;
-    impl->made = m;
-    *out = m;
+    capacity = capacity > 0 ? capacity : 1;
+    DTX_TRY(comm->ctx, dtx_mem_alloc(comm->ctx, capacity, sizeof *impl->done, &events));
+    impl->done = events;
+    for (; impl->capacity < capacity; impl->capacity++)
+        DTX_TRY(comm->ctx, dtx_nccl_check_cuda(comm, runtime->event_create(&impl->done[impl->capacity], false),
+                                               "creating an event"));
+    DTX_TRY(comm->ctx, dtx_nccl_check_cuda(comm, runtime->event_create(&impl->fork_event, false), "creating an event"));
+    return impl->run->device->urgent_queue(impl->run->backend, &impl->side);
+}
+
+static enum dtx_status nccl_fork(struct dtx_comm *comm, struct dtx_queue *queue, struct dtx_queue **side)
+{
+    struct dtx_nccl_comm *impl = dtx_nccl_of(comm);
+    const struct dtx_cuda_runtime *runtime = dtx_nccl_runtime(comm);
+    *side = NULL;
+    if (!impl->side || dtx_nccl_on_host(comm, queue))
+        return DTX_OK;
+    int code = runtime->event_record(impl->fork_event, dtx_nccl_stream(comm, queue));
+    if (!code && !DTX_MUTANT(nccl_started_before_queue))
+        code = runtime->event_await(dtx_nccl_stream(comm, impl->side), impl->fork_event);
+    DTX_TRY(comm->ctx, dtx_nccl_check_cuda(comm, code, "starting beside the queue"));
+    impl->from = queue;
+    *side = impl->side;
     return DTX_OK;
 }
 
-/* All pending messages as one group: on one communicator operations run one after another, so two ranks that each wait
- * for the other's message before they send would never end. */
-static enum dtx_status issue(struct dtx_comm *comm)
+static enum dtx_status nccl_forked(struct dtx_comm *comm, int64_t *number)
 {
-    struct nccl_comm *impl = impl_of(comm);
-    const struct dtx_cuda_runtime *runtime = runtime_of(comm);
-    const struct dtx_nccl *nccl = &impl->library->nccl;
-    struct message *first = impl->pending;
-    impl->pending = NULL;
-    for (struct message *m = first; m; m = m->next)
-        DTX_TRY(comm->ctx, check_cuda(comm, runtime->event_await(impl->stream, m->event), "messages"));
-    int code = nccl->group_start();
-    for (struct message *m = first; m && !code; m = m->next)
-        code = m->receive ? nccl->receive(m->data, m->bytes, NCCL_BYTES, m->peer, impl->handle, impl->stream)
-                          : nccl->send(m->data, m->bytes, NCCL_BYTES, m->peer, impl->handle, impl->stream);
-    int end = nccl->group_end();
-    DTX_TRY(comm->ctx, check(comm, code ? code : end, "messages"));
-    for (struct message *m = first; m; m = m->next) {
-        m->issued = true;
-        DTX_TRY(comm->ctx, check_cuda(comm, runtime->event_record(m->event, impl->stream), "messages"));
-    }
-    return DTX_OK;
+    struct dtx_nccl_comm *impl = dtx_nccl_of(comm);
+    int code = dtx_nccl_runtime(comm)->event_record(impl->done[impl->forks % impl->capacity],
+                                                    dtx_nccl_stream(comm, impl->side));
+    *number = ++impl->forks;
+    return dtx_nccl_check_cuda(comm, code, "starting beside the queue");
 }
 
-/* A send goes at once when no receive is pending, since the other rank may wait for it. Where ranks exchange on one
- * communicator, receives are started first, and all go together when the first is waited for. */
-static enum dtx_status start(struct dtx_comm *comm, struct dtx_queue *queue, const struct dtx_tensor *tensor, int peer,
-                             bool receive, struct dtx_request *request)
+/* The queue waits, not the host. An event that was recorded again since is later than needed, which does no harm. */
+static enum dtx_status nccl_join(struct dtx_comm *comm, int64_t number)
 {
-    struct nccl_comm *impl = impl_of(comm);
-    struct message *m, **last = &impl->pending;
-    DTX_TRY(comm->ctx, message_take(comm, &m));
-    *m = (struct message){.older = m->older,
-                          .queue = queue,
-                          .event = m->event,
-                          .data = tensor->data,
-                          .bytes = dtx_tensor_bytes(tensor),
-                          .peer = peer,
-                          .receive = receive};
-    bool alone = !impl->pending;
-    while (*last)
-        last = &(*last)->next;
-    *last = m;
-    *request = (struct dtx_request){.handle = m, .comm = comm};
-    comm->sent_bytes += receive ? 0 : (int64_t)m->bytes;
-    int code =
-        DTX_MUTANT(nccl_send_before_queue) ? 0 : runtime_of(comm)->event_record(m->event, stream_of(comm, queue));
-    DTX_TRY(comm->ctx, check_cuda(comm, code, receive ? "receive" : "send"));
-    return alone && !receive ? issue(comm) : DTX_OK;
-}
-
-static enum dtx_status nccl_send_start(struct dtx_comm *comm, struct dtx_queue *queue, const struct dtx_tensor *tensor,
-                                       int peer, struct dtx_request *request)
-{
-    if (on_host(comm, queue))
-        return impl_of(comm)->base->table->send_start(impl_of(comm)->base, queue, tensor, peer, request);
-    return start(comm, queue, tensor, peer, false, request);
-}
-
-static enum dtx_status nccl_recv_start(struct dtx_comm *comm, struct dtx_queue *queue, const struct dtx_tensor *tensor,
-                                       int peer, struct dtx_request *request)
-{
-    if (on_host(comm, queue))
-        return impl_of(comm)->base->table->recv_start(impl_of(comm)->base, queue, tensor, peer, request);
-    return start(comm, queue, tensor, peer, true, request);
-}
-
-/* The queue waits, not the host. */
-static enum dtx_status nccl_wait(struct dtx_request *request)
-{
-    struct dtx_comm *comm = request->comm;
-    struct nccl_comm *impl = impl_of(comm);
-    struct message *m = request->handle;
-    if (!m->issued)
-        DTX_TRY(comm->ctx, issue(comm));
-    int code =
-        DTX_MUTANT(nccl_message_not_awaited) ? 0 : runtime_of(comm)->event_await(stream_of(comm, m->queue), m->event);
-    m->next = impl->spare;
-    impl->spare = m;
-    request->handle = NULL;
-    return check_cuda(comm, code, "wait for a message");
+    struct dtx_nccl_comm *impl = dtx_nccl_of(comm);
+    bool all = number == 0;
+    number = all ? impl->forks : number;
+    if (number <= impl->joined || (all && DTX_MUTANT(nccl_plain_beside_started)))
+        return DTX_OK;
+    impl->joined = number;
+    if (DTX_MUTANT(nccl_started_not_awaited))
+        return DTX_OK;
+    int code = dtx_nccl_runtime(comm)->event_await(dtx_nccl_stream(comm, impl->from),
+                                                   impl->done[(number - 1) % impl->capacity]);
+    return dtx_nccl_check_cuda(comm, code, "waiting for what was started");
 }
 
 static enum dtx_status nccl_barrier(struct dtx_comm *comm)
 {
-    return impl_of(comm)->base->table->barrier(impl_of(comm)->base);
+    return dtx_nccl_of(comm)->base->table->barrier(dtx_nccl_of(comm)->base);
 }
 
 static void nccl_abort(struct dtx_comm *comm, int exit_code)
 {
-    impl_of(comm)->base->table->abort(impl_of(comm)->base, exit_code);
+    dtx_nccl_of(comm)->base->table->abort(dtx_nccl_of(comm)->base, exit_code);
+}
+
+static void leave_run(struct dtx_comm *comm)
+{
+    struct dtx_nccl_run *run = dtx_nccl_of(comm)->run;
+    pthread_mutex_lock(&run->mutex);
+    struct dtx_comm **at = &run->list;
+    while (*at && *at != comm)
+        at = &dtx_nccl_of(*at)->next;
+    if (*at)
+        *at = dtx_nccl_of(comm)->next;
+    pthread_mutex_unlock(&run->mutex);
+}
+
+static void release_run(struct dtx_comm *comm, struct dtx_nccl_run *run)
+{
+    dtx_watch_beside_end(comm->watch, &run->beside);
+    pthread_mutex_destroy(&run->mutex);
+    dtx_mem_free(run);
 }
 
 static void nccl_free(struct dtx_comm *comm)
 {
-    struct nccl_comm *impl = impl_of(comm);
-    struct library *library = impl->library;
-    const struct dtx_cuda_runtime *runtime = runtime_of(comm);
-    if (impl->stream) {
-        runtime->stream_wait(impl->stream);
-        runtime->stream_free(impl->stream);
-    }
-    while (impl->made) {
-        struct message *m = impl->made;
-        impl->made = m->older;
-        runtime->event_free(m->event);
-        dtx_mem_free(m);
-    }
-    library->backend->memory->free(library->backend, impl->work);
+    struct dtx_nccl_comm *impl = dtx_nccl_of(comm);
+    struct dtx_nccl_run *run = impl->run;
+    const struct dtx_cuda_runtime *runtime = dtx_nccl_runtime(comm);
+    leave_run(comm);
+    run->backend->queues->free(impl->side);
+    dtx_nccl_messages_free(comm);
+    dtx_nccl_flights_free(comm);
+    while (impl->capacity > 0)
+        runtime->event_free(impl->done[--impl->capacity]);
+    if (impl->fork_event)
+        runtime->event_free(impl->fork_event);
+    dtx_mem_free(impl->done);
+    run->backend->memory->free(run->backend, impl->work);
     if (impl->handle)
-        library->nccl.destroy(impl->handle);
+        run->nccl.destroy(impl->handle);
     if (impl->base_owned)
         impl->base->table->free(impl->base);
-    if (impl->library_owned)
-        dtx_mem_free(library);
+    if (impl->run_owned)
+        release_run(comm, run);
     dtx_mem_free(impl);
     dtx_mem_free(comm);
 }
@@ -373,29 +321,36 @@ static const struct dtx_comm_table nccl_table;
 /* NCCL's own communicator for the ranks of base: rank 0 makes the id, MPI carries it. Collective. */
 static enum dtx_status join(struct dtx_comm *comm)
 {
-    struct nccl_comm *impl = impl_of(comm);
-    const struct library *library = impl->library;
+    struct dtx_nccl_comm *impl = dtx_nccl_of(comm);
+    struct dtx_nccl_run *run = impl->run;
     struct nccl_id id = {{0}};
     struct dtx_tensor bytes = dtx_tensor_1d(&id, DTX_U8, sizeof id);
-    int code = comm->rank == 0 ? library->nccl.unique_id(&id) : 0;
-    DTX_TRY(comm->ctx, dtx_comm_agree(impl->base, check(comm, code, "making an id")));
+    int code = comm->rank == 0 ? run->nccl.unique_id(&id) : 0;
+    DTX_TRY(comm->ctx, dtx_comm_agree(impl->base, dtx_nccl_check(comm, code, "making an id")));
     DTX_TRY(comm->ctx, impl->base->table->broadcast(impl->base, NULL, &bytes, 0));
-    DTX_TRY(comm->ctx, check(comm, library->nccl.init(&impl->handle, comm->size, id, comm->rank), "joining"));
-    return check_cuda(comm, runtime_of(comm)->stream_create(&impl->stream), "creating a stream");
+    DTX_TRY(comm->ctx, dtx_nccl_check(comm, run->nccl.init(&impl->handle, comm->size, id, comm->rank), "joining"));
+    DTX_TRY(comm->ctx, dtx_nccl_flights_create(comm));
+    DTX_TRY(comm->ctx,
+            dtx_nccl_check_cuda(comm, dtx_nccl_runtime(comm)->stream_create(&impl->stream, true), "creating a stream"));
+    pthread_mutex_lock(&run->mutex);
+    impl->next = run->list;
+    run->list = comm;
+    pthread_mutex_unlock(&run->mutex);
+    return DTX_OK;
 }
 
 /* Over base, whose ranks and name it takes. Collective. */
-static enum dtx_status create(struct dtx_comm *base, struct library *library, struct dtx_comm **out)
+static enum dtx_status create(struct dtx_comm *base, struct dtx_nccl_run *run, struct dtx_comm **out)
 {
     void *memory, *impl;
     DTX_TRY(base->ctx, dtx_mem_alloc(base->ctx, 1, sizeof(struct dtx_comm), &memory));
-    enum dtx_status status = dtx_mem_alloc(base->ctx, 1, sizeof(struct nccl_comm), &impl);
+    enum dtx_status status = dtx_mem_alloc(base->ctx, 1, sizeof(struct dtx_nccl_comm), &impl);
     if (status != DTX_OK) {
         dtx_mem_free(memory);
         return status;
     }
     struct dtx_comm *comm = memory;
-    *(struct nccl_comm *)impl = (struct nccl_comm){.base = base, .library = library};
+    *(struct dtx_nccl_comm *)impl = (struct dtx_nccl_comm){.base = base, .run = run};
     *comm = (struct dtx_comm){.table = &nccl_table,
                               .ctx = base->ctx,
                               .rank = base->rank,
@@ -405,6 +360,7 @@ static enum dtx_status create(struct dtx_comm *base, struct library *library, st
                               .file = base->file,
                               .line = base->line};
     memcpy(comm->name, base->name, sizeof comm->name);
+    pthread_mutex_init(&dtx_nccl_of(comm)->flights.mutex, NULL);
     status = comm->size > 1 ? join(comm) : DTX_OK;
     if (status != DTX_OK) {
         nccl_free(comm);
@@ -416,16 +372,16 @@ static enum dtx_status create(struct dtx_comm *base, struct library *library, st
 
 static enum dtx_status nccl_split(struct dtx_comm *comm, int color, int key, const char *name, struct dtx_comm **out)
 {
-    struct nccl_comm *impl = impl_of(comm);
+    struct dtx_nccl_comm *impl = dtx_nccl_of(comm);
     struct dtx_comm *base = NULL, *part = NULL;
     DTX_TRY(comm->ctx, impl->base->table->split(impl->base, color, key, name, &base));
     if (base) {
-        enum dtx_status status = create(base, impl->library, &part);
+        enum dtx_status status = create(base, impl->run, &part);
         if (status != DTX_OK) {
             base->table->free(base);
             return status;
         }
-        impl_of(part)->base_owned = true;
+        dtx_nccl_of(part)->base_owned = true;
     }
     *out = part;
     return DTX_OK;
@@ -437,18 +393,33 @@ static const struct dtx_comm_table nccl_table = {
     .reduce_scatter_sum = nccl_reduce_scatter_sum,
     .all_gather = nccl_all_gather,
     .broadcast = nccl_broadcast,
-    .send_start = nccl_send_start,
-    .recv_start = nccl_recv_start,
-    .wait = nccl_wait,
+    .send_start = dtx_nccl_send_start,
+    .recv_start = dtx_nccl_recv_start,
+    .wait = dtx_nccl_wait,
     .barrier = nccl_barrier,
     .split = nccl_split,
     .abort = nccl_abort,
     .free = nccl_free,
+    .async = nccl_async,
+    .fork = nccl_fork,
+    .forked = nccl_forked,
+    .join = nccl_join,
 };
 
 const struct dtx_comm *dtx_comm_nccl_base(const struct dtx_comm *comm)
 {
-    return comm->table == &nccl_table ? impl_of(comm)->base : comm;
+    return comm->table == &nccl_table ? dtx_nccl_of(comm)->base : comm;
+}
+
+/* With its place in the ledger: a rank that does not come is missed. */
+static enum dtx_status create_first(struct dtx_comm *base, struct dtx_nccl_run *run, struct dtx_comm **out)
+{
+    struct dtx_comm_call call;
+    DTX_TRY(base->ctx, dtx_comm_begin(dtx_comm_at(base, DTX_HERE_FILE, __LINE__), DTX_LEDGER_SPLIT, NULL, -1, &call));
+    struct dtx_ledger_mark mark = base->mark; /* create agrees over base */
+    enum dtx_status status = create(base, run, out);
+    base->mark = mark;
+    return dtx_comm_end(base, &call, DTX_SPAN_COMM, status);
 }
 
 enum dtx_status dtx_comm_nccl_create(struct dtx_comm *base, struct dtx_backend *backend, struct dtx_comm **out)
@@ -459,21 +430,26 @@ enum dtx_status dtx_comm_nccl_create(struct dtx_comm *base, struct dtx_backend *
     *out = base;
     if (!device || base->size == 1)
         return DTX_OK;
-    enum dtx_status status = dtx_mem_alloc(base->ctx, 1, sizeof(struct library), &memory);
+    enum dtx_status status = dtx_mem_alloc(base->ctx, 1, sizeof(struct dtx_nccl_run), &memory);
     DTX_TRY(base->ctx, dtx_comm_agree(base, status));
-    struct library *library = memory;
-    library->device = device;
-    library->backend = backend;
-    if (!device->load(&library->nccl, why, sizeof why))
+    struct dtx_nccl_run *run = memory;
+    run->device = device;
+    run->backend = backend;
+    run->beside = (struct dtx_watch_beside){.self = run, .look = dtx_nccl_look, .stop = dtx_nccl_stop};
+    pthread_mutex_init(&run->mutex, NULL);
+    if (!device->load(&run->nccl, why, sizeof why))
         status = dtx_fail(base->ctx, DTX_E_UNSUPPORTED,
                           "%d ranks on GPUs need NCCL: %s; install it, or use --device cpu", base->size, why);
     status = dtx_comm_agree(base, status);
     if (status == DTX_OK)
-        status = create(base, library, out);
+        status = create_first(base, run, out);
     if (status != DTX_OK) {
-        dtx_mem_free(library);
+        pthread_mutex_destroy(&run->mutex);
+        dtx_mem_free(run);
         return status;
     }
-    impl_of(*out)->library_owned = true;
+    dtx_nccl_of(*out)->run_owned = true;
+    dtx_watch_join(*out, base, 0);
+    dtx_watch_beside(base->watch, &run->beside);
     return DTX_OK;
 }

@@ -85,9 +85,10 @@ static void *run_thread(void *argument)
 
 enum dtx_status dtx_comm_async(struct dtx_comm *comm, int capacity)
 {
-    /* What is started on a device's queue runs beside the host by itself. */
-    if (comm->size == 1 || comm->thread || dtx_comm_nccl_base(comm) != comm)
+    if (comm->size == 1 || comm->thread)
         return DTX_OK;
+    if (comm->table->async)
+        return comm->table->async(comm, capacity);
     void *p, *ring;
     DTX_TRY(comm->ctx, dtx_mem_alloc(comm->ctx, 1, sizeof(struct dtx_comm_thread), &p));
     struct dtx_comm_thread *t = p;
@@ -140,6 +141,22 @@ static enum dtx_status wait_for(struct dtx_comm_thread *t, int64_t number)
     return t->status;
 }
 
+/* Without a thread: beside the queue where the transport can, else on it. */
+static enum dtx_status submit(struct dtx_comm *comm, struct dtx_queue *queue, const struct task *task,
+                              struct dtx_event *event)
+{
+    struct dtx_queue *side = NULL;
+    int64_t number;
+    if (comm->table->fork)
+        DTX_TRY(comm->ctx, comm->table->fork(comm, queue, &side));
+    if (!side)
+        return perform(comm, queue, task, DTX_SPAN_COMM);
+    DTX_TRY(comm->ctx, perform(comm, side, task, DTX_SPAN_STARTED));
+    DTX_TRY(comm->ctx, comm->table->forked(comm, &number));
+    *event = (struct dtx_event){comm, number};
+    return DTX_OK;
+}
+
 /* Room for one more, then the task is the thread's. */
 static enum dtx_status start(struct dtx_comm *comm, struct dtx_queue *queue, struct task task, struct dtx_event *event)
 {
@@ -149,7 +166,7 @@ static enum dtx_status start(struct dtx_comm *comm, struct dtx_queue *queue, str
     task.file = comm->file;
     task.line = comm->line;
     if (!t)
-        return perform(comm, queue, &task, DTX_SPAN_COMM);
+        return submit(comm, queue, &task, event);
     comm->calls++;
     if (queue)
         DTX_TRY(comm->ctx, queue->backend->queues->wait(queue));
@@ -191,6 +208,8 @@ enum dtx_status dtx_event_wait(const struct dtx_event *event)
     if (!event->comm || DTX_MUTANT(event_not_waited))
         return DTX_OK;
     struct dtx_comm_thread *t = event->comm->thread;
+    if (!t)
+        return event->comm->table->join(event->comm, event->number);
     pthread_mutex_lock(&t->mutex);
     enum dtx_status status = wait_for(t, event->number);
     pthread_mutex_unlock(&t->mutex);
@@ -201,7 +220,7 @@ enum dtx_status dtx_comm_idle(struct dtx_comm *comm)
 {
     struct dtx_comm_thread *t = comm->thread;
     if (!t)
-        return DTX_OK;
+        return comm->table->join ? comm->table->join(comm, 0) : DTX_OK;
     pthread_mutex_lock(&t->mutex);
     enum dtx_status status = wait_for(t, t->started);
     pthread_mutex_unlock(&t->mutex);

@@ -3,6 +3,9 @@
  * order in which they were started; without one (dtx_comm_async never called, one rank) each is done inside its start
  * call. Bits are the same either way: they are the same collectives in the same order.
  *
+ * Between GPUs there is no thread: what is started goes on a stream beside the queue's, and a wait makes the queue
+ * wait, not the host (comm_nccl.h).
+ *
  * The thread sleeps between looks at MPI, so it takes no core from the computation; it hurries while somebody waits for
  * an event. A plain collective, a split or a barrier on the same communicator first waits for all that was started.
  * After a failure the rest is not done; every wait gives the failure, and the first one the report.

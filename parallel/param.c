@@ -348,7 +348,8 @@ enum dtx_status dtx_params_refresh(struct dtx_params *p, struct dtx_queue *queue
         const struct dtx_bucket *b = &p->bucket[i];
         struct dtx_add_args args = {.x = dtx_flat_range(&p->flat_master, b->shard, b->own_count),
                                     .z = dtx_flat_range(&p->flat_weight, b->own, b->own_count),
-                                    .alpha = 1.0};
+                                    .alpha = 1.0,
+                                    .stochastic = p->stochastic && !DTX_MUTANT(refresh_rounds_to_nearest)};
         DTX_TRY(p->ctx, dtx_add(queue, &args));
     }
     DTX_TRY(p->ctx, dtx_params_gather(p, queue));

@@ -73,6 +73,7 @@ struct dtx_bucket {
 struct dtx_params {
     struct dtx_ctx *ctx;
     struct dtx_backend *backend;
+    bool stochastic; /* how masters are rounded to weights (kernels/round.h); else to nearest */
     const struct dtx_mesh *mesh;
     int n, capacity;
     struct dtx_param *item;

@@ -231,6 +231,7 @@ static void look(struct dtx_watch *w)
         w->floor = now;
     w->looked = now;
     atomic_store_explicit(&w->ledger->seen, now, memory_order_relaxed);
+    dtx_watch_look_beside(w);
     look_at_self(w, now);
     look_at_neighbour(w);
     bool quiet = now - last_activity(w->ledger) > w->options.timeout / 2;
@@ -283,6 +284,7 @@ static enum dtx_status create(struct dtx_comm *world, const struct dtx_watch_opt
     w->lowest_here = true;
     dtx_ctx_init_child(&w->ctx, world->ctx);
     pthread_mutex_init(&w->mutex, NULL);
+    pthread_mutex_init(&w->beside_mutex, NULL);
     pthread_condattr_init(&attributes);
     pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
     pthread_cond_init(&w->changed, &attributes);
@@ -406,6 +408,7 @@ void dtx_watch_stop(struct dtx_comm *world)
         pthread_join(w->thread, NULL);
     pthread_cond_destroy(&w->changed);
     pthread_mutex_destroy(&w->mutex);
+    pthread_mutex_destroy(&w->beside_mutex);
     if (w->path[0] && !DTX_MUTANT(watch_ledger_left_behind))
         unlink(w->path);
     if (w->shared) {

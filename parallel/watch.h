@@ -42,6 +42,18 @@ void dtx_watch_describe(struct dtx_comm *world, const char *mesh);
 
 /* The rest is between the files of the communicators. */
 
+/* What of this rank runs where no thread waits for it: on a device. Lives in the caller until it is taken out. */
+struct dtx_watch_beside {
+    struct dtx_watch_beside *next;
+    void *self;
+    /* Notes in the ledger what has ended. False: something failed and will not end; why. Any thread. */
+    bool (*look)(void *self, char *why, size_t size);
+    void (*stop)(void *self); /* ends it unfinished, for a rank that leaves; may take its time. Any thread */
+};
+void dtx_watch_beside(struct dtx_watch *watch, struct dtx_watch_beside *beside); /* watch NULL: nothing */
+/* Afterwards nobody is in it. */
+void dtx_watch_beside_end(struct dtx_watch *watch, struct dtx_watch_beside *beside);
+
 /* A page of the ledger for `part`, just split from `parent` with `color`. */
 void dtx_watch_join(struct dtx_comm *part, struct dtx_comm *parent, int color);
 /* Debug mode: what the members of `comm` are about to do, compared. Always the same call of MPI. DTX_E_INTERNAL on all

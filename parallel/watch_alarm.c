@@ -139,14 +139,18 @@ static _Noreturn void leave(struct dtx_watch *w, int exit_code)
 {
     signal(SIGALRM, SIG_DFL);
     alarm(ABORT_GRACE);
+    dtx_watch_stop_beside(w);
     w->world->table->abort(w->world, exit_code);
     _Exit(exit_code);
 }
 
 /* While another rank reports and ends the job. */
-static _Noreturn void wait_for_the_end(const struct dtx_watch *w)
+static _Noreturn void wait_for_the_end(struct dtx_watch *w)
 {
     dtx_clock_sleep(LEAVE_GRACE + LEAVE_GRACE_RANK * w->place.size);
+    signal(SIGALRM, SIG_DFL);
+    alarm(ABORT_GRACE);
+    dtx_watch_stop_beside(w);
     _Exit(1);
 }
 
@@ -200,7 +204,7 @@ void dtx_watch_fail(struct dtx_comm *world, bool table, int exit_code)
 void dtx_watch_failing(struct dtx_comm *world, bool table)
 {
     struct dtx_watch *w = world->watch;
-    if (!w)
+    if (!w || atomic_load(&w->leaving)) /* what fails in an alarm fails of it */
         return;
     snprintf(w->ledger->cause, sizeof w->ledger->cause, "%.*s", (int)sizeof w->ledger->cause - 1,
              world->ctx->error.text);

@@ -24,6 +24,8 @@ struct dtx_watch {
     pthread_t thread;
     bool threaded, stop;
     pthread_mutex_t mutex; /* of stop */
+    struct dtx_watch_beside *beside;
+    pthread_mutex_t beside_mutex;
     pthread_cond_t changed;
 };
 
@@ -43,5 +45,9 @@ void dtx_watch_shared_path(const struct dtx_watch *w, const char *name, char pat
 void dtx_watch_alarm(struct dtx_watch *w, const char *reason, bool table, bool death);
 /* The same for a rank that is not concerned, if there is an alarm; else returns. */
 void dtx_watch_follow(struct dtx_watch *w);
+
+/* watch_beside.c: looks at what runs beside, and raises the alarm when that failed; ends it, when this rank leaves. */
+void dtx_watch_look_beside(struct dtx_watch *w);
+void dtx_watch_stop_beside(struct dtx_watch *w);
 
 #endif

@@ -100,7 +100,7 @@ for name in "${names[@]}"; do
     folder=$(mktemp -d -p "$memory") corpus=$build/corpus/$name
     mkdir -p "$corpus" "$folder/seeds"
     seeds "$folder/seeds" "$name"
-    PARSE_FOLDER=$folder "$build/$name" -max_total_time="$seconds" -max_len=65536 -timeout=5 -rss_limit_mb=2048 \
+    PARSE_FOLDER=$folder "$build/$name" -max_total_time="$seconds" -max_len=65536 -timeout=20 -rss_limit_mb=2048 \
         -artifact_prefix="$build/found/$name-" -print_final_stats=1 "$corpus" "$folder/seeds" \
         >"$build/$name.log" 2>&1 </dev/null
     status=$?

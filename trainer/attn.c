@@ -162,7 +162,7 @@ static size_t work_bytes(const struct dtx_layer *layer)
     most = norm > most ? norm : most;
     for (int i = DTX_ATTN_Q; i <= DTX_ATTN_OUT; i++) {
         const int64_t *w = dtx_layer_param(layer, i)->local;
-        size_t bytes = dtx_linear_work_bytes(env, n, w[1], w[0]);
+        size_t bytes = dtx_linear_work_bytes(env, env->fp8, n, w[1], w[0]);
         most = bytes > most ? bytes : most;
     }
     return most;
@@ -218,16 +218,16 @@ static enum dtx_status forward(const struct dtx_layer *layer, struct dtx_tensor 
     struct dtx_tensor v = dtx_tensor_rows(&s[S_V], first, n);
     DTX_TRY(env->ctx, dtx_norm(env, 1, x, dtx_layer_param(layer, DTX_ATTN_NORM), &xn, &s[S_RSTD]));
     DTX_TRY(env->ctx, dtx_rows_gather(env, &xn, &env->gathered, &all));
-    DTX_TRY(env->ctx, dtx_linear(env, &all, &dtx_layer_param(layer, DTX_ATTN_Q)->weight, &q));
-    DTX_TRY(env->ctx, dtx_linear(env, &all, &dtx_layer_param(layer, DTX_ATTN_K)->weight, &k));
-    DTX_TRY(env->ctx, dtx_linear(env, &all, &dtx_layer_param(layer, DTX_ATTN_V)->weight, &v));
+    DTX_TRY(env->ctx, dtx_linear(env, env->fp8, &all, &dtx_layer_param(layer, DTX_ATTN_Q)->weight, &q));
+    DTX_TRY(env->ctx, dtx_linear(env, env->fp8, &all, &dtx_layer_param(layer, DTX_ATTN_K)->weight, &k));
+    DTX_TRY(env->ctx, dtx_linear(env, env->fp8, &all, &dtx_layer_param(layer, DTX_ATTN_V)->weight, &v));
     struct dtx_tensor k_new = dtx_tensor_view_4d(&k, env->batch, env->length, core.k.dim[2], core.k.dim[3]);
     DTX_TRY(env->ctx, rotate(env, &core.q, first, false));
     DTX_TRY(env->ctx, rotate(env, &k_new, first, false));
     DTX_TRY(env->ctx, env->model->attention->forward(layer, s + S_OWN, &core));
     if (!y)
         return DTX_OK;
-    DTX_TRY(env->ctx, dtx_linear(env, &core.y, &dtx_layer_param(layer, DTX_ATTN_OUT)->weight, &wide));
+    DTX_TRY(env->ctx, dtx_linear(env, env->fp8, &core.y, &dtx_layer_param(layer, DTX_ATTN_OUT)->weight, &wide));
     DTX_TRY(env->ctx, dtx_rows_sum(env, &wide, &sum));
     return dtx_add_scaled(env, dtx_transfer_branch(&env->model->transfer), &sum, x, y);
 }
@@ -240,7 +240,8 @@ static enum dtx_status backward_input(const struct dtx_layer *layer, struct dtx_
     struct dtx_attn_core core = core_of(layer, s, env->batch, env->length, 0);
     struct dtx_tensor kept = dtx_saved_rows(&s[S_DY], n), wide = dtx_saved_rows(&env->wide, n), sum;
     DTX_TRY(env->ctx, dtx_rows_keep(env, dtx_branch_backward(env), dy, &kept));
-    DTX_TRY(env->ctx, dtx_linear_input(env, &kept, &dtx_layer_param(layer, DTX_ATTN_OUT)->weight, &core.dy, false));
+    DTX_TRY(env->ctx,
+            dtx_linear_input(env, env->fp8, &kept, &dtx_layer_param(layer, DTX_ATTN_OUT)->weight, &core.dy, false));
     DTX_TRY(env->ctx, env->model->attention->backward(layer, s + S_OWN, &core));
     DTX_TRY(env->ctx, rotate(env, &core.dq, 0, true));
     DTX_TRY(env->ctx, rotate(env, &core.dk, 0, !DTX_MUTANT(key_rotation_not_undone)));
@@ -248,7 +249,8 @@ static enum dtx_status backward_input(const struct dtx_layer *layer, struct dtx_
     const int gradients[] = {S_DQ, S_DK, S_DV};
     for (int i = 0; i < 3; i++) {
         struct dtx_tensor d = dtx_saved_rows(&s[gradients[i]], n);
-        DTX_TRY(env->ctx, dtx_linear_input(env, &d, &dtx_layer_param(layer, products[i])->weight, &wide, i > 0));
+        DTX_TRY(env->ctx,
+                dtx_linear_input(env, env->fp8, &d, &dtx_layer_param(layer, products[i])->weight, &wide, i > 0));
     }
     DTX_TRY(env->ctx, dtx_rows_sum(env, &wide, &sum));
     return dtx_norm_backward(env, 1, &sum, x, dtx_layer_param(layer, DTX_ATTN_NORM), &s[S_RSTD], &s[S_DXN], dy, dx);
@@ -270,8 +272,8 @@ static enum dtx_status backward_weight(const struct dtx_layer *layer, struct dtx
         {DTX_ATTN_Q, S_DQ, &all}, {DTX_ATTN_K, S_DK, &all}, {DTX_ATTN_V, S_DV, &all}, {DTX_ATTN_OUT, S_DY, &y}};
     for (int i = 0; i < 4; i++) {
         struct dtx_tensor d = dtx_saved_rows(&s[products[i].gradient], n);
-        DTX_TRY(env->ctx,
-                dtx_linear_weight(env, &d, products[i].input, &dtx_layer_param(layer, products[i].param)->grad));
+        DTX_TRY(env->ctx, dtx_linear_weight(env, env->fp8, &d, products[i].input,
+                                            &dtx_layer_param(layer, products[i].param)->grad));
     }
     return DTX_OK;
 }

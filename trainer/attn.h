@@ -51,9 +51,8 @@ bool dtx_attn_match(const struct dtx_model_config *from, const struct dtx_attn_v
 /* Arguments of attn_fwd and attn_bwd that a variant's core and its workspace query share. */
 struct dtx_attn_fwd_args dtx_attn_forward_args(const struct dtx_env *env, const struct dtx_attn_core *core, int maps);
 struct dtx_attn_bwd_args dtx_attn_backward_args(const struct dtx_env *env, const struct dtx_attn_core *core, int maps);
-/* attn_fwd and attn_bwd with these arguments over the whole sequence, wherever its keys are. What a variant makes of o,
- * o2 and lse (λ's difference is in o, sub-norm is its own) is the same with context parallelism and without. Collective
- * over cp. */
+/* attn_fwd and attn_bwd with these arguments over the whole sequence, wherever its keys are. What they make (λ's
+ * difference is in o, its norm in y) is the same with context parallelism and without. Collective over cp. */
 enum dtx_status dtx_attn_run(struct dtx_env *env, const struct dtx_attn_core *core,
                              const struct dtx_attn_fwd_args *args);
 enum dtx_status dtx_attn_run_backward(struct dtx_env *env, const struct dtx_attn_core *core,

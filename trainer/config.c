@@ -65,6 +65,9 @@ const struct dtx_opt_row dtx_train_options[] = {
      "seconds since 1970 when this call will be killed: saves early enough; 0: SLURM_JOB_END_TIME, if set"},
     {"train.dtype", DTX_OPT_CHOICE, "f32", "f32|bf16|f64", FIXED,
      "activations; masters and sums are fp32 (f64: for tests)"},
+    {"train.fp8", DTX_OPT_BOOL, "false", NULL, FREE,
+     "products of attention's and FFN's matrices in 8-bit floats (E4M3, gradients E5M2), a scale per tensor; fast on "
+     "Hopper, elsewhere emulated"},
     {"train.recompute", DTX_OPT_TEXT, "none", NULL, FREE,
      "none, attention or block: run forward again in backward to save memory; block:2 every second block"},
     {"train.seed", DTX_OPT_INT, "1", "0..", FIXED, "seed of initial weights and of the data order"},
@@ -74,6 +77,8 @@ const struct dtx_opt_row dtx_train_options[] = {
     {"optim.eps", DTX_OPT_REAL, "1e-8", "0..1", FREE, "added to the root of the second moment"},
     {"optim.decay", DTX_OPT_REAL, "0.1", "0..", FREE, "decoupled weight decay of matrices"},
     {"optim.decay_embeddings", DTX_OPT_BOOL, "true", NULL, FREE, "decay the embedding matrix too"},
+    {"optim.rounding", DTX_OPT_CHOICE, "nearest", "nearest|stochastic", FREE,
+     "of fp32 masters to bf16 weights; stochastic: up or down so that the mean stays, alike on every mesh"},
     {"optim.clip", DTX_OPT_REAL, "1.0", "0..", FREE, "largest global gradient norm; 0: no clipping"},
     {"lr.schedule", DTX_OPT_CHOICE, "linear", DTX_LR_CHOICES, FREE, "learning rate after the warm-up"},
     {"lr.peak", DTX_OPT_REAL, "1e-3", "0..", FREE, "highest learning rate"},
@@ -533,13 +538,18 @@ void dtx_engine_config_read(struct dtx_opt *opt, int world_size, struct dtx_engi
         dtx_opt_fault(opt, "train.recompute: '%s' is none of none, attention, block, attention:n, block:n (n from 1)",
                       recompute);
     dtx_dtype_parse(dtx_opt_text(opt, "train.dtype"), &out->dtype);
+    out->fp8 = dtx_opt_bool(opt, "train.fp8");
+    if (out->fp8 && out->dtype == DTX_F64)
+        dtx_opt_fault(opt, "train.fp8 rounds what train.dtype f64 keeps; take bf16 or f32");
     out->seed = dtx_opt_int(opt, "train.seed");
     out->snapshot = dtx_health_rolls_back(opt);
-    out->optim = (struct dtx_optim_config){.variant = dtx_optim_find(dtx_opt_text(opt, "optim.name")),
-                                           .beta1 = dtx_opt_real(opt, "optim.beta1"),
-                                           .beta2 = dtx_opt_real(opt, "optim.beta2"),
-                                           .eps = dtx_opt_real(opt, "optim.eps"),
-                                           .decay = dtx_opt_real(opt, "optim.decay"),
-                                           .clip = dtx_opt_real(opt, "optim.clip"),
-                                           .decay_embeddings = dtx_opt_bool(opt, "optim.decay_embeddings")};
+    out->optim =
+        (struct dtx_optim_config){.variant = dtx_optim_find(dtx_opt_text(opt, "optim.name")),
+                                  .beta1 = dtx_opt_real(opt, "optim.beta1"),
+                                  .beta2 = dtx_opt_real(opt, "optim.beta2"),
+                                  .eps = dtx_opt_real(opt, "optim.eps"),
+                                  .decay = dtx_opt_real(opt, "optim.decay"),
+                                  .clip = dtx_opt_real(opt, "optim.clip"),
+                                  .decay_embeddings = dtx_opt_bool(opt, "optim.decay_embeddings"),
+                                  .stochastic = strcmp(dtx_opt_text(opt, "optim.rounding"), "stochastic") == 0};
 }

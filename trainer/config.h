@@ -41,6 +41,7 @@ struct dtx_optim_config {
     const struct dtx_optim_variant *variant;
     double beta1, beta2, eps, decay, clip; /* clip 0: off */
     bool decay_embeddings;
+    bool stochastic; /* rounding of masters to bf16 weights */
 };
 
 /* Which layers run forward again before their backward pass instead of keeping what they made: attention layers, or
@@ -57,6 +58,7 @@ struct dtx_engine_config {
     struct dtx_recompute_config recompute;
     struct dtx_optim_config optim;
     enum dtx_dtype dtype;
+    bool fp8; /* products of the matrices of attention and FFN; not with f64 */
     int64_t seed;
     int mesh[DTX_AXES];
     bool ring;     /* context ranks pass keys and values round instead of gathering them all */

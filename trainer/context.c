@@ -99,6 +99,8 @@ static struct dtx_attn_fwd_args forward_part(const struct dtx_attn_fwd_args *arg
     part.o2 = dtx_tensor_rows(&args->o2, first, n);
     part.lse = dtx_tensor_rows(&args->lse, first, n);
     part.doc_start = dtx_tensor_rows(&args->doc_start, first, n);
+    part.norm.y = dtx_tensor_rows(&args->norm.y, first, n);
+    part.norm.rstd = dtx_tensor_rows(&args->norm.rstd, first, n);
     return part;
 }
 
@@ -298,6 +300,7 @@ static enum dtx_status forward_pair(struct dtx_env *env, const struct dtx_attn_f
     part.o2 = first ? merge.into_o2 : merge.o2;
     part.lse = first ? merge.into_lse : merge.lse;
     part.parts = !DTX_MUTANT(lambda_before_merge);
+    part.norm = (struct dtx_attn_norm){0}; /* of the finished rows */
     part.doc_start = documents_of(env, ring, part.doc_start);
     part.q_first = query_first(env, queries);
     part.k_first = dtx_piece_first(env, ring->owner, keys);
@@ -323,8 +326,13 @@ static enum dtx_status ring_forward(struct dtx_env *env, const struct dtx_attn_c
                 }
         DTX_TRY(env->ctx, turn(env, &ring, &x));
     }
-    struct dtx_attn_finish_args done = {
-        .o1 = x.o, .part_o2 = x.o2, .lambda = args->lambda, .o = args->o, .o2 = args->o2, .maps = args->maps};
+    struct dtx_attn_finish_args done = {.o1 = x.o,
+                                        .part_o2 = x.o2,
+                                        .lambda = args->lambda,
+                                        .o = args->o,
+                                        .o2 = args->o2,
+                                        .maps = args->maps,
+                                        .norm = args->norm};
     return dtx_attn_finish(env->queue, &done);
 }
 
@@ -363,7 +371,17 @@ static enum dtx_status add_gradients(struct dtx_env *env, const struct dtx_attn_
     return dtx_add_to(env, &x->dv_in, dv, dv);
 }
 
-/* Receives are started in the order of the rank before: the gradients it sends at the end of a step, then its keys. */
+/* What goes on to the next rank and what comes from the one before, of the gradients behind step − 1. Both are started
+ * before either is waited for: between GPUs they go as one, since each rank's send ends when the next one receives. */
+static enum dtx_status pass_gradients(struct dtx_env *env, const struct ring *ring, const struct buffers *x,
+                                      struct transfer *in, struct transfer *out)
+{
+    int before = (ring->step - 1) % 2;
+    DTX_TRY(env->ctx, start(env, false, &x->dk_in, &x->dv_in, in));
+    return start(env, true, &x->dk_out[before], &x->dv_out[before], &out[before]);
+}
+
+/* Receives are started in the order of the rank before: gradients, then keys. */
 static enum dtx_status ring_backward(struct dtx_env *env, const struct dtx_attn_core *core,
                                      const struct dtx_attn_bwd_args *args)
 {
@@ -374,14 +392,13 @@ static enum dtx_status ring_backward(struct dtx_env *env, const struct dtx_attn_
     while (ring.step < env->mesh->size[DTX_AXIS_CP]) {
         int here = ring.step % 2;
         if (ring.step > 0)
-            DTX_TRY(env->ctx, start(env, false, &x.dk_in, &x.dv_in, &in));
+            DTX_TRY(env->ctx, pass_gradients(env, &ring, &x, &in, out));
         DTX_TRY(env->ctx, pass_keys(env, &ring, &x));
         DTX_TRY(env->ctx, finish(env, &out[here])); /* of two steps ago */
         DTX_TRY(env->ctx, add_gradients(env, args, &ring, &x, &in));
-        DTX_TRY(env->ctx, start(env, true, &x.dk_out[here], &x.dv_out[here], &out[here]));
         DTX_TRY(env->ctx, turn(env, &ring, &x));
     }
-    DTX_TRY(env->ctx, start(env, false, &x.dk_in, &x.dv_in, &in)); /* home */
+    DTX_TRY(env->ctx, pass_gradients(env, &ring, &x, &in, out)); /* home */
     DTX_TRY(env->ctx, finish(env, &in));
     for (int i = 0; i < 2; i++)
         DTX_TRY(env->ctx, finish(env, &out[i]));

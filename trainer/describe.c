@@ -39,10 +39,10 @@ void dtx_describe_run(const struct dtx_session *s, const struct dtx_stream *stre
     dtx_format_count((double)dtx_params_total(dtx_engine_params(s->engine)), count);
     dtx_format_count(peak_flops, peak);
     dtx_format_count((double)dtx_stream_tokens(stream), tokens);
-    dtx_log(s->ctx, DTX_LOG_INFO, "%s attention, %s parameters, %s, tp %d × pp %d × dp %d%s, %d thread%s a rank (%s)",
-            dtx_opt_text(s->opt, "model.attention"), count, dtx_dtype_name(c->dtype), c->mesh[DTX_AXIS_TP],
-            c->mesh[DTX_AXIS_PP], c->mesh[DTX_AXIS_DP], context, s->backend->threads,
-            s->backend->threads == 1 ? "" : "s", dtx_isa_name(s->backend->isa));
+    dtx_log(s->ctx, DTX_LOG_INFO, "%s attention, %s parameters, %s%s, tp %d × pp %d × dp %d%s, %d thread%s a rank (%s)",
+            dtx_opt_text(s->opt, "model.attention"), count, dtx_dtype_name(c->dtype),
+            c->fp8 ? " with fp8 products" : "", c->mesh[DTX_AXIS_TP], c->mesh[DTX_AXIS_PP], c->mesh[DTX_AXIS_DP],
+            context, s->backend->threads, s->backend->threads == 1 ? "" : "s", dtx_isa_name(s->backend->isa));
     dtx_log(s->ctx, DTX_LOG_INFO,
             "%lld sequences of %lld tokens a step, as %d micro-batches of %lld on each data rank; %s training tokens",
             (long long)b->global_batch, (long long)b->length, b->micro_batches, (long long)b->micro_batch, tokens);

@@ -27,7 +27,9 @@ struct dtx_engine {
     struct dtx_tensor hyper, lambda;
     struct dtx_tensor summary; /* f64 [2]: loss sum, targets */
     double *host_loss;
-    int32_t *host_chunks; /* [micro_batches · rows]: this context rank's rows on their way in */
+    /* This rank's rows on their way in, [3][micro_batches · rows], where they must be picked or a device copies them by
+     * itself; else NULL. */
+    int32_t *host_rows;
 };
 
 /* Rows of a micro-batch on this rank. */
@@ -79,9 +81,12 @@ static enum dtx_status allocate_batch(struct dtx_engine *e)
     void *host;
     DTX_TRY(e->ctx, dtx_mem_alloc(e->ctx, dtx_tensor_count(&e->loss), sizeof(double), &host));
     e->host_loss = host;
-    if (e->env.pieces > 1) {
-        DTX_TRY(e->ctx, dtx_mem_alloc(e->ctx, dtx_tensor_count(&e->tokens), sizeof(int32_t), &host));
-        e->host_chunks = host;
+    struct dtx_backend *backend = e->queue->backend;
+    size_t left, total;
+    DTX_TRY(e->ctx, backend->memory->left(backend, &left, &total));
+    if (e->env.pieces > 1 || total > 0) {
+        DTX_TRY(e->ctx, backend->memory->host_alloc(backend, 3 * dtx_tensor_bytes(&e->tokens), &host));
+        e->host_rows = host;
     }
     return DTX_OK;
 }
@@ -104,6 +109,7 @@ enum dtx_status dtx_engine_declare(struct dtx_ctx *ctx, const struct dtx_engine_
                             .sequence = c->sequence && mesh->size[DTX_AXIS_TP] > 1,
                             .split = c->split,
                             .act = c->dtype,
+                            .fp8 = c->fp8,
                             .master = dtx_dtype_master(c->dtype),
                             .max_rows = rows,
                             .max_length = c->batch.length,
@@ -133,6 +139,7 @@ static enum dtx_status create_parts(struct dtx_engine *e, struct dtx_comm *world
     DTX_TRY(ctx, backend->queues->create(backend, &e->queue));
     DTX_TRY(ctx, dtx_params_create(ctx, &e->params));
     DTX_TRY(ctx, dtx_engine_declare(ctx, c, &e->mesh, e->queue, &e->params, &e->env, &e->model));
+    e->params.stochastic = c->optim.stochastic;
     DTX_TRY(ctx, dtx_params_allocate(&e->params, backend, &e->mesh, c->dtype));
     DTX_TRY(ctx, dtx_grads_create(&e->params, &e->grads));
     e->env.grads = &e->grads;
@@ -173,6 +180,7 @@ void dtx_engine_free(struct dtx_engine *e)
         dtx_comm_idle(e->mesh.grads); /* the thread may be writing weights */
     if (e->queue) {
         struct dtx_tensor *all[BATCH_TENSORS];
+        e->queue->backend->memory->host_free(e->queue->backend, e->host_rows);
         list_batch(e, all);
         for (int i = 0; i < BATCH_TENSORS; i++)
             dtx_tensor_free(e->queue->backend, all[i]);
@@ -185,7 +193,6 @@ void dtx_engine_free(struct dtx_engine *e)
         e->queue->backend->queues->free(e->queue);
     dtx_mesh_free(&e->mesh);
     dtx_mem_free(e->host_loss);
-    dtx_mem_free(e->host_chunks);
     dtx_mem_free(e);
 }
 
@@ -286,22 +293,27 @@ static enum dtx_status stage_backward_weight(void *self, const struct dtx_step *
     return DTX_OK;
 }
 
+enum { TOKENS, TARGETS, STARTS };
+
 /* The rows of whole sequences that this rank has, in the order of layer.h: for each micro-batch the first piece of all
- * its sequences, then the second. */
-static const int32_t *own_rows(struct dtx_engine *e, const int32_t *whole)
+ * its sequences, then the second. The copies of one step have happened when the next begins, since that one's loss was
+ * read. */
+static const int32_t *own_rows(struct dtx_engine *e, const int32_t *whole, int what)
 {
     const struct dtx_batch_config *b = &e->config.batch;
     int64_t piece = e->env.max_piece;
-    int32_t *next = e->host_chunks;
-    if (e->env.pieces == 1)
+    int32_t *out = e->host_rows, *next;
+    if (!out)
         return whole;
+    out += DTX_MUTANT(batch_rows_shared) ? 0 : what * dtx_tensor_count(&e->tokens);
+    next = out;
     for (int64_t m = 0; m < b->micro_batches; m++)
         for (int p = 0; p < e->env.pieces; p++) {
             int64_t first = dtx_piece_first(&e->env, e->mesh.rank[DTX_AXIS_CP], p);
             for (int64_t i = 0; i < b->micro_batch; i++, next += piece)
                 memcpy(next, whole + (m * b->micro_batch + i) * b->length + first, (size_t)piece * sizeof *next);
         }
-    return e->host_chunks;
+    return out;
 }
 
 /* Copies a batch in and counts its targets over the data and context ranks: loss and gradients are weighted by targets
@@ -309,16 +321,16 @@ static const int32_t *own_rows(struct dtx_engine *e, const int32_t *whole)
 static enum dtx_status load_batch(struct dtx_engine *e, const struct dtx_engine_batch *batch, int64_t *targets)
 {
     int64_t n = dtx_tensor_count(&e->targets), count = 0;
-    const int32_t *own = own_rows(e, batch->targets);
+    const int32_t *own = own_rows(e, batch->targets, TARGETS);
     for (int64_t i = 0; i < n; i++)
         count += own[i] >= 0;
     if (DTX_MUTANT(targets_counted_by_each_context_rank))
         count *= e->mesh.size[DTX_AXIS_CP];
     DTX_TRY(e->ctx, dtx_tensor_set(e->queue, &e->targets, own));
-    DTX_TRY(e->ctx, dtx_tensor_set(e->queue, &e->tokens, own_rows(e, batch->tokens)));
+    DTX_TRY(e->ctx, dtx_tensor_set(e->queue, &e->tokens, own_rows(e, batch->tokens, TOKENS)));
     e->documents = batch->doc_start != NULL;
     if (batch->doc_start)
-        DTX_TRY(e->ctx, dtx_tensor_set(e->queue, &e->doc_start, own_rows(e, batch->doc_start)));
+        DTX_TRY(e->ctx, dtx_tensor_set(e->queue, &e->doc_start, own_rows(e, batch->doc_start, STARTS)));
     double host[2] = {0, (double)count};
     DTX_TRY(e->ctx, dtx_tensor_set(e->queue, &e->summary, host));
     DTX_TRY(e->ctx, dtx_comm_all_reduce_sum(e->mesh.data, e->queue, &e->summary));

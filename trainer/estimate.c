@@ -5,6 +5,7 @@
 
 #include "kernels/base/mem.h"
 #include "kernels/base/mutant.h"
+#include "parallel/comm_nccl.h"
 #include "parallel/pipe.h"
 #include "trainer/attn.h"
 #include "trainer/context.h"
@@ -15,20 +16,21 @@
 size_t dtx_memory_total(const struct dtx_memory *m)
 {
     return m->weights + m->gradients + m->masters + m->states + m->activations + m->kept + m->work + m->shared +
-           m->pipe + m->batch;
+           m->pipe + m->batch + m->sums;
 }
 
 void dtx_memory_text(const struct dtx_memory *m, char text[DTX_MEMORY_TEXT])
 {
     const double gib = 1073741824.0;
-    snprintf(text, DTX_MEMORY_TEXT,
-             "weights %.1f, gradients %.1f, masters and states %.1f, activations %.1f, other %.1f",
-             (double)m->weights / gib, (double)m->gradients / gib, (double)(m->masters + m->states) / gib,
-             (double)(m->activations + m->kept) / gib, (double)(m->work + m->shared + m->pipe + m->batch) / gib);
+    snprintf(
+        text, DTX_MEMORY_TEXT, "weights %.1f, gradients %.1f, masters and states %.1f, activations %.1f, other %.1f",
+        (double)m->weights / gib, (double)m->gradients / gib, (double)(m->masters + m->states) / gib,
+        (double)(m->activations + m->kept) / gib, (double)(m->work + m->shared + m->pipe + m->batch + m->sums) / gib);
 }
 
 /* One rank of the mesh, its rows and layers. */
 struct rank {
+    const struct dtx_backend *backend;
     const struct dtx_engine_config *config;
     struct dtx_mesh mesh;
     struct dtx_params params;
@@ -98,6 +100,60 @@ static int64_t value_columns(const struct rank *r)
     return shape.v_heads * shape.v_width / r->mesh.size[DTX_AXIS_TP];
 }
 
+static bool on_device(const struct rank *r)
+{
+    return dtx_comm_nccl_work_bytes(r->backend, 2, 1, DTX_U8) > 0;
+}
+
+/* The largest sum that each communicator makes. */
+enum communicator { TENSOR, CONTEXT, STAGES, DATA, GRADS, TIED, COMMUNICATORS };
+struct sums {
+    int ranks[COMMUNICATORS];
+    size_t bytes[COMMUNICATORS]; /* of comm_nccl's work */
+};
+
+static void add_sum(const struct rank *r, struct sums *s, enum communicator c, int64_t n, enum dtx_dtype dtype)
+{
+    size_t bytes = dtx_comm_nccl_work_bytes(r->backend, s->ranks[c], n, dtype);
+    s->bytes[c] = bytes > s->bytes[c] ? bytes : s->bytes[c];
+}
+
+/* Between devices sums have work memory there, and NCCL its buffers. */
+static void count_between(struct rank *r, struct dtx_estimate *out)
+{
+    enum { ALLOWANCE = 256 << 20 }; /* of a communicator */
+    const struct dtx_params *p = &r->params;
+    const int *size = r->mesh.size;
+    enum dtx_dtype master = r->env.master;
+    int64_t rows = r->env.max_rows;
+    struct sums s = {.ranks = {size[DTX_AXIS_TP], size[DTX_AXIS_CP], size[DTX_AXIS_PP], dtx_mesh_data_size(&r->mesh),
+                               dtx_mesh_data_size(&r->mesh), 1}};
+    for (int i = 0; i < p->n; i++) {
+        const struct dtx_param *item = &p->item[i];
+        if (item->held && item->row.tied_stage >= 0 && item->row.tied_stage != item->row.stage) {
+            s.ranks[TIED] = 2;
+            add_sum(r, &s, TIED, item->count, master);
+        }
+        if (item->held && item->row.grad_partial)
+            add_sum(r, &s, TENSOR, item->count, master);
+    }
+    for (int i = 0; i < p->n_buckets; i++)
+        add_sum(r, &s, GRADS, p->bucket[i].count, master);
+    add_sum(r, &s, TENSOR, rows * r->config->model.width, master);
+    add_sum(r, &s, TENSOR, p->n, DTX_F64);
+    add_sum(r, &s, STAGES, p->n, DTX_F64);
+    add_sum(r, &s, STAGES, r->config->model.attention->lambda ? r->config->model.layers : 0, master);
+    add_sum(r, &s, DATA, 2, DTX_F64);
+    if (!r->config->ring)
+        add_sum(r, &s, CONTEXT, rows * size[DTX_AXIS_CP] * dtx_max64(key_columns(r), value_columns(r)), master);
+    int used = r->stages > 1 ? 2 * ((r->stage > 0) + (r->stage < r->stages - 1)) : 0; /* to neighbours */
+    for (int c = 0; c < COMMUNICATORS; c++) {
+        out->memory.sums += s.bytes[c];
+        used += s.ranks[c] > 1;
+    }
+    out->allowance = on_device(r) ? (size_t)used * ALLOWANCE : 0;
+}
+
 /* What is not in the backend: first the initial values of one row after another, in doubles; later the sums' work. */
 static void count_host(struct rank *r, struct dtx_estimate *out)
 {
@@ -118,9 +174,12 @@ static void count_host(struct rank *r, struct dtx_estimate *out)
     if (!r->config->ring)
         work += sum_work(r->mesh.size[DTX_AXIS_CP], r->env.max_rows * r->mesh.size[DTX_AXIS_CP] * master *
                                                         dtx_max64(key_columns(r), value_columns(r)));
+    bool device = on_device(r);
+    if (device)
+        work = 0;
     size_t tokens = (size_t)(b->micro_batches * b->micro_batch * b->length), cp = (size_t)r->mesh.size[DTX_AXIS_CP];
     out->host = (initial > work ? initial : work) + tokens / cp * sizeof(double) + tokens * 5 * sizeof(int32_t) +
-                (cp > 1 ? tokens / cp * sizeof(int32_t) : 0) + dtx_grads_bytes(p);
+                (cp > 1 || device ? 3 * tokens / cp * sizeof(int32_t) : 0) + dtx_grads_bytes(p);
 }
 
 /* Blocks [first, first + count) of one chunk of this stage. */
@@ -218,7 +277,8 @@ static void count_step(struct rank *r, struct dtx_estimate *out)
 enum dtx_status dtx_estimate_rank(struct dtx_ctx *ctx, const struct dtx_engine_config *config, struct dtx_queue *queue,
                                   const int rank[DTX_AXES], struct dtx_estimate *out)
 {
-    struct rank r = {.config = config,
+    struct rank r = {.backend = queue->backend,
+                     .config = config,
                      .stage = rank[DTX_AXIS_PP],
                      .stages = config->mesh[DTX_AXIS_PP],
                      .chunks = config->split.chunks > 0 ? config->split.chunks : 1};
@@ -231,6 +291,7 @@ enum dtx_status dtx_estimate_rank(struct dtx_ctx *ctx, const struct dtx_engine_c
         status = dtx_params_layout(&r.params, &r.mesh, config->dtype);
     if (status == DTX_OK) {
         count_memory(&r, &made);
+        count_between(&r, &made);
         count_host(&r, &made);
         status = count_chunks(&r, &made);
     }

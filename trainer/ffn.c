@@ -32,7 +32,8 @@ static size_t work_bytes(const struct dtx_layer *layer)
 {
     struct dtx_env *env = layer->env;
     int64_t n = env->max_rows, width = env->model->width, f = dtx_layer_param(layer, P_GATE)->local[0];
-    size_t up = dtx_linear_work_bytes(env, n, width, f), down = dtx_linear_work_bytes(env, n, f, width);
+    size_t up = dtx_linear_work_bytes(env, env->fp8, n, width, f),
+           down = dtx_linear_work_bytes(env, env->fp8, n, f, width);
     size_t norm = dtx_norm_work_bytes(env, dtx_rows_held(env, n), width);
     size_t most = up > down ? up : down;
     return most > norm ? most : norm;
@@ -48,13 +49,13 @@ static enum dtx_status forward(const struct dtx_layer *layer, struct dtx_tensor 
     struct dtx_tensor h = dtx_saved_rows(&s[S_H], n), wide = dtx_saved_rows(&env->wide, n);
     DTX_TRY(env->ctx, dtx_norm(env, 1, x, dtx_layer_param(layer, P_NORM), &xn, &s[S_RSTD]));
     DTX_TRY(env->ctx, dtx_rows_gather(env, &xn, &env->gathered, &all));
-    DTX_TRY(env->ctx, dtx_linear(env, &all, &dtx_layer_param(layer, P_GATE)->weight, &g));
-    DTX_TRY(env->ctx, dtx_linear(env, &all, &dtx_layer_param(layer, P_UP)->weight, &u));
+    DTX_TRY(env->ctx, dtx_linear(env, env->fp8, &all, &dtx_layer_param(layer, P_GATE)->weight, &g));
+    DTX_TRY(env->ctx, dtx_linear(env, env->fp8, &all, &dtx_layer_param(layer, P_UP)->weight, &u));
     struct dtx_swiglu_fwd_args swiglu = {.g = g, .u = u, .h = h};
     DTX_TRY(env->ctx, dtx_swiglu_fwd(env->queue, &swiglu));
     if (!y)
         return DTX_OK;
-    DTX_TRY(env->ctx, dtx_linear(env, &h, &dtx_layer_param(layer, P_DOWN)->weight, &wide));
+    DTX_TRY(env->ctx, dtx_linear(env, env->fp8, &h, &dtx_layer_param(layer, P_DOWN)->weight, &wide));
     DTX_TRY(env->ctx, dtx_rows_sum(env, &wide, &sum));
     return dtx_add_scaled(env, dtx_transfer_branch(&env->model->transfer), &sum, x, y);
 }
@@ -68,12 +69,12 @@ static enum dtx_status backward_input(const struct dtx_layer *layer, struct dtx_
     struct dtx_tensor dg = dtx_saved_rows(&s[S_DG], n), du = dtx_saved_rows(&s[S_DU], n);
     struct dtx_tensor wide = dtx_saved_rows(&env->wide, n), sum;
     DTX_TRY(env->ctx, dtx_rows_keep(env, dtx_branch_backward(env), dy, &kept));
-    DTX_TRY(env->ctx, dtx_linear_input(env, &kept, &dtx_layer_param(layer, P_DOWN)->weight, &dh, false));
+    DTX_TRY(env->ctx, dtx_linear_input(env, env->fp8, &kept, &dtx_layer_param(layer, P_DOWN)->weight, &dh, false));
     struct dtx_swiglu_bwd_args swiglu = {
         .dh = dh, .g = dtx_saved_rows(&s[S_G], n), .u = dtx_saved_rows(&s[S_U], n), .dg = dg, .du = du};
     DTX_TRY(env->ctx, dtx_swiglu_bwd(env->queue, &swiglu));
-    DTX_TRY(env->ctx, dtx_linear_input(env, &dg, &dtx_layer_param(layer, P_GATE)->weight, &wide, false));
-    DTX_TRY(env->ctx, dtx_linear_input(env, &du, &dtx_layer_param(layer, P_UP)->weight, &wide, true));
+    DTX_TRY(env->ctx, dtx_linear_input(env, env->fp8, &dg, &dtx_layer_param(layer, P_GATE)->weight, &wide, false));
+    DTX_TRY(env->ctx, dtx_linear_input(env, env->fp8, &du, &dtx_layer_param(layer, P_UP)->weight, &wide, true));
     DTX_TRY(env->ctx, dtx_rows_sum(env, &wide, &sum));
     return dtx_norm_backward(env, 1, &sum, x, dtx_layer_param(layer, P_NORM), &s[S_RSTD], &s[S_DXN], dy, dx);
 }
@@ -86,11 +87,11 @@ static enum dtx_status backward_weight(const struct dtx_layer *layer, struct dtx
     struct dtx_tensor dg = dtx_saved_rows(&s[S_DG], n), du = dtx_saved_rows(&s[S_DU], n);
     struct dtx_tensor dy = dtx_saved_rows(&s[S_DY], n);
     DTX_TRY(env->ctx, dtx_rows_gather(env, &xn, &env->gathered, &all));
-    DTX_TRY(env->ctx, dtx_linear_weight(env, &dg, &all, &dtx_layer_param(layer, P_GATE)->grad));
-    DTX_TRY(env->ctx, dtx_linear_weight(env, &du, &all, &dtx_layer_param(layer, P_UP)->grad));
+    DTX_TRY(env->ctx, dtx_linear_weight(env, env->fp8, &dg, &all, &dtx_layer_param(layer, P_GATE)->grad));
+    DTX_TRY(env->ctx, dtx_linear_weight(env, env->fp8, &du, &all, &dtx_layer_param(layer, P_UP)->grad));
     if (DTX_MUTANT(tensor_rank_gradient_twice) && env->mesh->rank[DTX_AXIS_TP] == 1 && layer->index == 2)
-        DTX_TRY(env->ctx, dtx_linear_weight(env, &du, &all, &dtx_layer_param(layer, P_UP)->grad));
-    return dtx_linear_weight(env, &dy, &h, &dtx_layer_param(layer, P_DOWN)->grad);
+        DTX_TRY(env->ctx, dtx_linear_weight(env, env->fp8, &du, &all, &dtx_layer_param(layer, P_UP)->grad));
+    return dtx_linear_weight(env, env->fp8, &dy, &h, &dtx_layer_param(layer, P_DOWN)->grad);
 }
 
 static double flops(const struct dtx_model_config *model, double keys)

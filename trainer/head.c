@@ -39,7 +39,7 @@ static int saved(const struct dtx_layer *layer, struct dtx_saved out[DTX_MAX_SAV
 static size_t work_bytes(const struct dtx_layer *layer)
 {
     struct dtx_env *env = layer->env;
-    size_t product = dtx_linear_work_bytes(env, chunk_rows(layer), env->model->width, columns(layer));
+    size_t product = dtx_linear_work_bytes(env, false, chunk_rows(layer), env->model->width, columns(layer));
     size_t norm = dtx_norm_work_bytes(env, dtx_rows_held(env, env->max_rows), env->model->width);
     return product > norm ? product : norm;
 }
@@ -56,7 +56,7 @@ static enum dtx_status chunk_loss(const struct dtx_layer *layer, struct dtx_tens
     struct dtx_tensor logits = dtx_saved_rows(&s[S_LOGITS], rows), sums = dtx_saved_rows(&s[S_SUMS], rows);
     struct dtx_tensor max = dtx_tensor_1d(s[S_MAX].data, env->master, rows);
     struct dtx_tensor targets = dtx_tensor_rows(&env->targets, first, rows);
-    DTX_TRY(env->ctx, dtx_linear(env, &xn, &dtx_layer_param(layer, P_OUT)->weight, &logits));
+    DTX_TRY(env->ctx, dtx_linear(env, false, &xn, &dtx_layer_param(layer, P_OUT)->weight, &logits));
     if (env->logits.data) {
         struct dtx_tensor copy = dtx_tensor_rows(&env->logits, first, rows);
         DTX_TRY(env->ctx, dtx_add_to(env, &logits, NULL, &copy));
@@ -129,8 +129,8 @@ static enum dtx_status backward_input(const struct dtx_layer *layer, struct dtx_
         struct dtx_tensor dlogits = dtx_saved_rows(env->act == env->master ? &s[S_LOGITS] : &s[S_DLOGITS], rows);
         struct dtx_tensor chunk = dtx_tensor_rows(&xn, first, rows), dxn = dtx_tensor_rows(&wide, first, rows);
         DTX_TRY(env->ctx, chunk_loss(layer, s, first, rows, &dlogits));
-        DTX_TRY(env->ctx, dtx_linear_input(env, &dlogits, &out->weight, &dxn, false));
-        DTX_TRY(env->ctx, dtx_linear_weight(env, &dlogits, &chunk, dw));
+        DTX_TRY(env->ctx, dtx_linear_input(env, false, &dlogits, &out->weight, &dxn, false));
+        DTX_TRY(env->ctx, dtx_linear_weight(env, false, &dlogits, &chunk, dw));
     }
     if (!DTX_MUTANT(head_input_gradient_not_summed))
         DTX_TRY(env->ctx, dtx_rows_sum(env, &wide, &sum));

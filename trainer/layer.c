@@ -4,36 +4,52 @@
 
 #include "kernels/base/mutant.h"
 
-enum dtx_status dtx_linear(struct dtx_env *env, const struct dtx_tensor *x, const struct dtx_tensor *w,
+/* Gradients have a wider range than weights and activations. */
+static enum dtx_fp8 gradient_kind(bool fp8)
+{
+    if (DTX_MUTANT(fp8_backward_forgotten))
+        return DTX_FP8_NONE;
+    return fp8 ? DTX_FP8_E5M2 : DTX_FP8_NONE;
+}
+
+enum dtx_status dtx_linear(struct dtx_env *env, bool fp8, const struct dtx_tensor *x, const struct dtx_tensor *w,
                            const struct dtx_tensor *y)
 {
-    struct dtx_matmul_args args = {.a = *x, .b = *w, .c = *y, .transpose_b = true, .work = env->work};
+    struct dtx_matmul_args args = {
+        .a = *x, .b = *w, .c = *y, .transpose_b = true, .fp8 = fp8 ? DTX_FP8_E4M3 : DTX_FP8_NONE, .work = env->work};
     return dtx_matmul(env->queue, &args);
 }
 
-enum dtx_status dtx_linear_input(struct dtx_env *env, const struct dtx_tensor *dy, const struct dtx_tensor *w,
+enum dtx_status dtx_linear_input(struct dtx_env *env, bool fp8, const struct dtx_tensor *dy, const struct dtx_tensor *w,
                                  const struct dtx_tensor *dx, bool accumulate)
 {
-    struct dtx_matmul_args args = {.a = *dy, .b = *w, .c = *dx, .accumulate = accumulate, .work = env->work};
-    return dtx_matmul(env->queue, &args);
-}
-
-enum dtx_status dtx_linear_weight(struct dtx_env *env, const struct dtx_tensor *dy, const struct dtx_tensor *x,
-                                  const struct dtx_tensor *dw)
-{
     struct dtx_matmul_args args = {
-        .a = *dy, .b = *x, .c = *dw, .transpose_a = true, .accumulate = true, .work = env->work};
+        .a = *dy, .b = *w, .c = *dx, .accumulate = accumulate, .fp8 = gradient_kind(fp8), .work = env->work};
     return dtx_matmul(env->queue, &args);
 }
 
-size_t dtx_linear_work_bytes(struct dtx_env *env, int64_t rows, int64_t k, int64_t m)
+enum dtx_status dtx_linear_weight(struct dtx_env *env, bool fp8, const struct dtx_tensor *dy,
+                                  const struct dtx_tensor *x, const struct dtx_tensor *dw)
+{
+    struct dtx_matmul_args args = {.a = *dy,
+                                   .b = *x,
+                                   .c = *dw,
+                                   .transpose_a = true,
+                                   .accumulate = true,
+                                   .fp8 = gradient_kind(fp8),
+                                   .work = env->work};
+    return dtx_matmul(env->queue, &args);
+}
+
+size_t dtx_linear_work_bytes(struct dtx_env *env, bool fp8, int64_t rows, int64_t k, int64_t m)
 {
     struct dtx_tensor x = dtx_tensor_2d(NULL, env->act, rows, k), y = dtx_tensor_2d(NULL, env->act, rows, m);
     struct dtx_tensor w = dtx_tensor_2d(NULL, env->act, m, k), wide = dtx_tensor_2d(NULL, env->master, rows, k);
     struct dtx_tensor dw = dtx_tensor_2d(NULL, env->master, m, k);
-    struct dtx_matmul_args forward = {.a = x, .b = w, .c = y, .transpose_b = true};
-    struct dtx_matmul_args input = {.a = y, .b = w, .c = wide, .accumulate = true};
-    struct dtx_matmul_args weight = {.a = y, .b = x, .c = dw, .transpose_a = true, .accumulate = true};
+    enum dtx_fp8 kind = gradient_kind(fp8);
+    struct dtx_matmul_args forward = {.a = x, .b = w, .c = y, .transpose_b = true, .fp8 = kind};
+    struct dtx_matmul_args input = {.a = y, .b = w, .c = wide, .accumulate = true, .fp8 = kind};
+    struct dtx_matmul_args weight = {.a = y, .b = x, .c = dw, .transpose_a = true, .accumulate = true, .fp8 = kind};
     size_t f = dtx_matmul_work_bytes(env->queue, &forward), i = dtx_matmul_work_bytes(env->queue, &input);
     size_t w_bytes = dtx_matmul_work_bytes(env->queue, &weight);
     size_t most = f > i ? f : i;

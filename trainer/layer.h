@@ -41,6 +41,7 @@ struct dtx_env {
     /* The current pass. */
     int64_t batch, length; /* b and t of this pass, b·t ≤ max_rows */
     int64_t first;         /* position of each sequence's first row; > 0 only when generating with a cache (b = 1) */
+    bool fp8;              /* the products of attention's and FFN's matrices round their operands to 8 bits */
     bool sequence;         /* rows of the residual stream are cut over the tensor axis; fixed at the start */
     bool last;             /* the step's last micro-batch: gradients that this pass adds to are complete then */
     bool training;         /* false: the head computes the loss in its forward pass, and no backward follows */
@@ -121,15 +122,15 @@ static inline struct dtx_param *dtx_layer_param(const struct dtx_layer *layer, i
 /* Small helpers that every layer uses (layer.c). */
 
 /* y = x·Wᵀ: x [n,k], w [m,k], y [n,m] of act or master dtype; accumulate adds. */
-enum dtx_status dtx_linear(struct dtx_env *env, const struct dtx_tensor *x, const struct dtx_tensor *w,
+enum dtx_status dtx_linear(struct dtx_env *env, bool fp8, const struct dtx_tensor *x, const struct dtx_tensor *w,
                            const struct dtx_tensor *y);
 /* dx (+)= dy·W: dy [n,m]; dx [n,k] master. */
-enum dtx_status dtx_linear_input(struct dtx_env *env, const struct dtx_tensor *dy, const struct dtx_tensor *w,
+enum dtx_status dtx_linear_input(struct dtx_env *env, bool fp8, const struct dtx_tensor *dy, const struct dtx_tensor *w,
                                  const struct dtx_tensor *dx, bool accumulate);
 /* dw += dyᵀ·x. */
-enum dtx_status dtx_linear_weight(struct dtx_env *env, const struct dtx_tensor *dy, const struct dtx_tensor *x,
-                                  const struct dtx_tensor *dw);
-size_t dtx_linear_work_bytes(struct dtx_env *env, int64_t rows, int64_t k, int64_t m);
+enum dtx_status dtx_linear_weight(struct dtx_env *env, bool fp8, const struct dtx_tensor *dy,
+                                  const struct dtx_tensor *x, const struct dtx_tensor *dw);
+size_t dtx_linear_work_bytes(struct dtx_env *env, bool fp8, int64_t rows, int64_t k, int64_t m);
 /* m: how many of n rows of the residual stream this rank holds. */
 int64_t dtx_rows_held(const struct dtx_env *env, int64_t rows);
 /* Those rows of a tensor of n rows. */

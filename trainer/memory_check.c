@@ -1,5 +1,6 @@
 #include "trainer/memory_check.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "kernels/base/host.h"
@@ -44,9 +45,27 @@ static enum dtx_status sum_of_host(struct dtx_comm *world, double bytes, int *ra
     return status;
 }
 
-static enum dtx_status check(struct dtx_comm *world, const struct dtx_estimate *e)
+/* Of this rank's device, which it has for itself: what is free now against what will be taken. */
+static enum dtx_status check_device(struct dtx_comm *world, const struct dtx_estimate *e, size_t left, size_t total)
 {
-    double bytes = (double)dtx_memory_total(&e->memory) + (double)dtx_estimate_host(e), sum;
+    char causes[DTX_MEMORY_TEXT];
+    size_t bytes = dtx_memory_total(&e->memory) + e->allowance;
+    if (bytes <= left || DTX_MUTANT(device_memory_unchecked))
+        return DTX_OK;
+    dtx_memory_text(&e->memory, causes);
+    return dtx_fail(world->ctx, DTX_E_CONFIG,
+                    "this rank will take %.1f GiB of its device on %s, which has %.1f GiB free of %.1f: %s, NCCL's own "
+                    "buffers about %.1f (an allowance). What helps: another process off the device, more devices with "
+                    "parallel.tp or parallel.pp, parallel.zero 1, a smaller train.micro_batch, train.recompute block; "
+                    "dtx plan shows what fits",
+                    (double)bytes / gib, world->ctx->host, (double)left / gib, (double)total / gib, causes,
+                    (double)e->allowance / gib);
+}
+
+/* Of the host: all of it, or what ranks with devices need there. */
+static enum dtx_status check(struct dtx_comm *world, const struct dtx_estimate *e, bool device)
+{
+    double bytes = (device ? 0 : (double)dtx_memory_total(&e->memory)) + (double)dtx_estimate_host(e), sum;
     struct dtx_host host;
     int ranks;
     char causes[DTX_MEMORY_TEXT];
@@ -55,7 +74,10 @@ static enum dtx_status check(struct dtx_comm *world, const struct dtx_estimate *
     double allowed = (double)host.memory_allowed_bytes;
     if (allowed == 0 || sum <= allowed || DTX_MUTANT(memory_unchecked))
         return DTX_OK;
-    dtx_memory_text(&e->memory, causes);
+    if (device)
+        snprintf(causes, sizeof causes, "its device's memory apart");
+    else
+        dtx_memory_text(&e->memory, causes);
     return dtx_fail(
         world->ctx, DTX_E_CONFIG,
         "the %d rank(s) on %s will take %.1f GiB of the %.1f GiB that they may have; this one %.1f: %s, host "
@@ -74,5 +96,9 @@ enum dtx_status dtx_memory_check(struct dtx_comm *world, const struct dtx_engine
     DTX_TRY(world->ctx, dtx_comm_agree(world, estimate(world, config, backend, &e)));
     if (!saves)
         e.staging = e.snapshot = 0;
-    return dtx_comm_agree(world, check(world, &e));
+    size_t left, total;
+    DTX_TRY(world->ctx, dtx_comm_agree(world, backend->memory->left(backend, &left, &total)));
+    enum dtx_status status = total > 0 ? check_device(world, &e, left, total) : DTX_OK;
+    DTX_TRY(world->ctx, dtx_comm_agree(world, status));
+    return dtx_comm_agree(world, check(world, &e, total > 0));
 }

@@ -91,7 +91,7 @@ enum dtx_status dtx_saver_open(struct dtx_session *session, struct dtx_progress 
     struct dtx_saver *s;
     DTX_TRY(session->ctx, dtx_comm_agree(session->world, create(session, progress, &s)));
     enum dtx_status status = dtx_ckpt_staging_open(
-        s->ctx, session->world, dtx_ckpt_staging_bytes(s->state.items, s->state.n),
+        s->ctx, session->world, session->backend, dtx_ckpt_staging_bytes(s->state.items, s->state.n),
         dtx_opt_bool(session->opt, "checkpoint.async"), dtx_opt_real(session->opt, "checkpoint.timeout"), &s->staging);
     if (status != DTX_OK) {
         release(s);

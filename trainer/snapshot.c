@@ -25,14 +25,18 @@ size_t dtx_snapshot_bytes(const struct dtx_params *p)
 enum dtx_status dtx_snapshot_open(struct dtx_ctx *ctx, struct dtx_engine *engine, struct dtx_snapshot *out)
 {
     void *copy;
-    DTX_TRY(ctx, dtx_mem_alloc(ctx, (int64_t)dtx_snapshot_bytes(dtx_engine_params(engine)), 1, &copy));
+    struct dtx_params *p = dtx_engine_params(engine);
+    DTX_TRY(ctx, p->backend->memory->host_alloc(p->backend, dtx_snapshot_bytes(p), &copy));
     *out = (struct dtx_snapshot){engine, copy};
     return DTX_OK;
 }
 
 void dtx_snapshot_close(struct dtx_snapshot *s)
 {
-    dtx_mem_free(s->copy);
+    if (s->copy) {
+        struct dtx_backend *backend = dtx_engine_params(s->engine)->backend;
+        backend->memory->host_free(backend, s->copy);
+    }
     *s = (struct dtx_snapshot){0};
 }
 

@@ -227,8 +227,8 @@ enum dtx_status dtx_state_save(struct dtx_engine *engine, const char *dir, const
     struct dtx_ckpt_saved saved;
     struct dtx_state s;
     DTX_TRY(world->ctx, dtx_comm_agree(world, dtx_state_open(engine, &s)));
-    enum dtx_status status =
-        dtx_ckpt_staging_open(s.ctx, world, dtx_ckpt_staging_bytes(s.items, s.n), false, 0, &staging);
+    enum dtx_status status = dtx_ckpt_staging_open(s.ctx, world, dtx_engine_queue(engine)->backend,
+                                                   dtx_ckpt_staging_bytes(s.items, s.n), false, 0, &staging);
     if (status == DTX_OK)
         status = dtx_comm_agree(world, dtx_state_snapshot(&s, staging));
     if (status == DTX_OK) {

@@ -56,7 +56,7 @@ static inline void dtx_cpu_attn_visible(const struct dtx_cpu_attn_shape *s, int6
  * Backward: each (sample, kv head, piece of the keys) is a unit; it makes dk and dv of its keys and its share of dq, in
  * fp32; attn_tiles_dq adds the shares in order. The number of pieces depends on the shape alone.
  */
-enum { TILE_Q = 64, TILE_K = 64, TILE_WIDTH = 16, TILE_PIECES = 4 };
+enum { TILE_Q = 64, TILE_K = 64, TILE_WIDTH = 16, TILE_PIECES = 4, TILE_AHEAD = 2 };
 
 struct dtx_cpu_attn_tiles {
     const void *args; /* dtx_attn_fwd_args or dtx_attn_bwd_args */

@@ -37,6 +37,17 @@ INLINE void FN(attn_give)(const struct dtx_attn_bwd_args *args, const struct dtx
         FN(attn_store)((T *)to->data + at, from, factor, n);
 }
 
+/* The norm, if there is one, of row `row` of o, flat over [b,tq,h]. */
+INLINE void FN(attn_norm)(const struct dtx_attn_norm *norm, const struct dtx_tensor *o, int64_t row)
+{
+    int64_t dv = o->dim[3], heads = o->dim[2], tq = o->dim[1];
+    if (!norm->y.data)
+        return;
+    M *rstd = (M *)norm->rstd.data + (DTX_MUTANT(attn_rstd_by_head) ? row % heads * tq + row / heads : row);
+    *rstd = FN(norm_row)((const T *)o->data + row * dv, norm->gain.data, dv, norm->eps, norm->out_scale,
+                         (T *)norm->y.data + row * dv);
+}
+
 /* Unit: a row of o, flat over [b,h,tq]. */
 static void FN(attn_fwd)(const void *a, int64_t first, int64_t last)
 {
@@ -86,6 +97,7 @@ static void FN(attn_fwd)(const void *a, int64_t first, int64_t last)
                     FN(attn_store)((T *)o + at, sum[m], 1, n);
             }
         }
+        FN(attn_norm)(&args->norm, &args->o, (b * s.tq + i) * s.heads + head);
     }
 }
 
@@ -120,17 +132,21 @@ static void FN(attn_merge)(const void *a, int64_t first, int64_t last)
 static void FN(attn_finish)(const void *a, int64_t first, int64_t last)
 {
     const struct dtx_attn_finish_args *args = a;
-    int64_t n = args->o.dim[2] * args->o.dim[3];
+    int64_t heads = args->o.dim[2], n = heads * args->o.dim[3];
     M lambda = args->maps == 2 ? *(const M *)args->lambda.data : 0;
-    for (int64_t i = first * n; i < last * n; i += W) {
-        int64_t left = last * n - i;
-        V o = LOADM((const M *)args->o1.data + i, left);
-        if (args->maps == 2) {
-            V o2 = LOADM((const M *)args->part_o2.data + i, left);
-            STORE((T *)args->o2.data + i, o2, left);
-            o -= lambda * o2;
+    for (int64_t row = first; row < last; row++) {
+        for (int64_t i = row * n; i < (row + 1) * n; i += W) {
+            int64_t left = (row + 1) * n - i;
+            V o = LOADM((const M *)args->o1.data + i, left);
+            if (args->maps == 2) {
+                V o2 = LOADM((const M *)args->part_o2.data + i, left);
+                STORE((T *)args->o2.data + i, o2, left);
+                o -= lambda * o2;
+            }
+            STORE((T *)args->o.data + i, o, left);
         }
-        STORE((T *)args->o.data + i, o, left);
+        for (int64_t head = 0; head < heads; head++)
+            FN(attn_norm)(&args->norm, &args->o, row * heads + head);
     }
 }
 

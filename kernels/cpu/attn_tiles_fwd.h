@@ -69,7 +69,17 @@ INLINE void FN(tile_softmax)(struct FN(tile_state) * state, int64_t r, M scale, 
 #endif
 }
 
-/* Writes o, o2 and lse of a finished query tile. */
+/* Asks for the memory of a row of the outputs: the rows of a head lie too far apart for the processor to foresee. */
+INLINE void FN(tile_ask)(const struct dtx_attn_fwd_args *args, int64_t row)
+{
+    const struct dtx_tensor *out[] = {&args->o, &args->o2, &args->norm.y};
+    int64_t bytes = args->o.dim[3] * (int64_t)(args->parts ? sizeof(M) : sizeof(T));
+    for (int i = 0; i < 3; i++)
+        for (int64_t at = 0; out[i]->data && at < bytes; at += 64)
+            __builtin_prefetch((char *)out[i]->data + row * bytes + at, 1);
+}
+
+/* Writes o, o2, lse and y of a finished query tile. */
 static void FN(tile_finish)(const struct dtx_attn_fwd_args *args, const struct dtx_cpu_attn_tiles *job, int64_t b,
                             int64_t head, int64_t row, int64_t rows, struct FN(tile_state) * state)
 {
@@ -78,6 +88,8 @@ static void FN(tile_finish)(const struct dtx_attn_fwd_args *args, const struct d
     for (int64_t r = 0; r < rows; r++) {
         M inverse[2] = {0, 0};
         int64_t at = ((b * s->tq + row + r) * s->heads + head) * s->dv;
+        if (r + TILE_AHEAD < rows)
+            FN(tile_ask)(args, at / s->dv + TILE_AHEAD * s->heads);
         for (int m = 0; m < s->maps; m++) {
             M total = SUMV(state[m].total[r]);
             inverse[m] = total > 0 ? 1 / total : total; /* NaN stays */
@@ -99,6 +111,7 @@ static void FN(tile_finish)(const struct dtx_attn_fwd_args *args, const struct d
                     STORE((T *)out + at + i, o[m], s->dv - i);
             }
         }
+        FN(attn_norm)(&args->norm, &args->o, at / s->dv);
     }
 }
 

@@ -74,6 +74,24 @@ static enum dtx_status memory_zero(struct dtx_queue *queue, void *to, size_t byt
     return DTX_OK;
 }
 
+static enum dtx_status memory_host_alloc(struct dtx_backend *backend, size_t bytes, void **out)
+{
+    return dtx_mem_alloc(backend->ctx, (int64_t)bytes, 1, out);
+}
+
+static void memory_host_free(struct dtx_backend *backend, void *data)
+{
+    (void)backend;
+    dtx_mem_free(data);
+}
+
+static enum dtx_status memory_left(struct dtx_backend *backend, size_t *free_bytes, size_t *total)
+{
+    (void)backend;
+    *free_bytes = *total = 0;
+    return DTX_OK;
+}
+
 static enum dtx_status queue_create(struct dtx_backend *backend, struct dtx_queue **out)
 {
     void *queue;
@@ -121,7 +139,10 @@ static const struct dtx_memory_table memory_table = {.alloc = memory_alloc,
                                                      .copy_in = memory_copy_in,
                                                      .copy_out = memory_copy_in,
                                                      .copy = memory_copy,
-                                                     .zero = memory_zero};
+                                                     .zero = memory_zero,
+                                                     .host_alloc = memory_host_alloc,
+                                                     .host_free = memory_host_free,
+                                                     .left = memory_left};
 
 static const struct dtx_queue_table queue_table = {.create = queue_create,
                                                    .free = queue_free,

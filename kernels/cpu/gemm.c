@@ -272,6 +272,8 @@ static enum dtx_status make_plan(struct dtx_queue *queue, const struct dtx_matmu
 size_t dtx_cpu_matmul_work_bytes(struct dtx_queue *queue, const struct dtx_matmul_args *args)
 {
     struct plan plan;
+    if (args->fp8)
+        return dtx_cpu_fp8_work_bytes(queue, args);
     if (make_plan(queue, args, &plan) != DTX_OK)
         return 0; /* the call itself will report the cause */
     return plan.stage_bytes + plan.scratch_bytes * (size_t)queue->backend->threads;
@@ -335,6 +337,8 @@ enum dtx_status dtx_cpu_matmul(struct dtx_queue *queue, const struct dtx_matmul_
     const struct dtx_cpu_loops *loops = dtx_cpu_of(queue)->loops;
     enum dtx_dtype act = args->a.dtype, master = dtx_dtype_master(act);
     struct plan plan;
+    if (args->fp8)
+        return dtx_cpu_fp8_matmul(queue, args);
     DTX_TRY(ctx, make_plan(queue, args, &plan));
     size_t need = plan.stage_bytes + plan.scratch_bytes * (size_t)queue->backend->threads;
     DTX_TRY(ctx, dtx_need_work(queue, "matmul", &args->work, need));

@@ -1,27 +1,32 @@
 /* rmsnorm_fwd, rmsnorm_bwd. Included per dtype by loops_act.h. */
 
+/* y of one row; returns rstd. Never inlined, so that rmsnorm_fwd and attention's norm have the same bits. */
+__attribute__((noinline)) static M FN(norm_row)(const T *x, const M *gain, int64_t width, double eps, double out_scale,
+                                                T *y)
+{
+    V squares = {0};
+    for (int64_t i = 0; i < width; i += W) {
+        V v = LOAD(x + i, width - i);
+        squares += v * v;
+    }
+    double mean = (double)SUMV(squares) / (double)width;
+    M rstd = (M)(1.0 / sqrt(mean + eps)), factor = (M)((double)rstd * out_scale);
+    for (int64_t i = 0; i < width; i += W) {
+        V v = LOAD(x + i, width - i) * factor;
+        STORE(y + i, gain ? v * LOADM(gain + i, width - i) : v, width - i);
+    }
+    return rstd;
+}
+
 /* Unit: a row. */
 static void FN(rmsnorm_fwd)(const void *a, int64_t first, int64_t last)
 {
     const struct dtx_rmsnorm_fwd_args *args = a;
     int64_t width = args->x.dim[1];
-    const M *gain = args->gain.data;
     for (int64_t r = first; r < last; r++) {
         int64_t at = DTX_MUTANT(row_offset_32) ? (int32_t)(r * width) : r * width;
-        const T *x = (const T *)args->x.data + at;
-        T *y = (T *)args->y.data + at;
-        V squares = {0};
-        for (int64_t i = 0; i < width; i += W) {
-            V v = LOAD(x + i, width - i);
-            squares += v * v;
-        }
-        double mean = (double)SUMV(squares) / (double)width;
-        M rstd = (M)(1.0 / sqrt(mean + args->eps)), factor = (M)((double)rstd * args->out_scale);
-        ((M *)args->rstd.data)[r] = rstd;
-        for (int64_t i = 0; i < width; i += W) {
-            V v = LOAD(x + i, width - i) * factor;
-            STORE(y + i, gain ? v * LOADM(gain + i, width - i) : v, width - i);
-        }
+        ((M *)args->rstd.data)[r] = FN(norm_row)((const T *)args->x.data + at, args->gain.data, width, args->eps,
+                                                 args->out_scale, (T *)args->y.data + at);
     }
 }
 

@@ -23,6 +23,6 @@ static void FN(adamw)(const void *a, int64_t first, int64_t last)
         STOREM(v + i, v1, left);
         STOREM(master + i, w, left);
         if (weight)
-            STORE(weight + i, w, left);
+            STORE(weight + i, args->stochastic ? ROUND(w) : w, left);
     }
 }

@@ -15,7 +15,7 @@ static void FN(add)(const void *a, int64_t first, int64_t last)
         if (zm)
             STOREM((M *)args->z.data + i, z, last - i);
         else
-            STORE((T *)args->z.data + i, z, last - i);
+            STORE((T *)args->z.data + i, args->stochastic ? ROUND(z) : z, last - i);
     }
 }
 

@@ -31,6 +31,7 @@
 typedef float vec_f32 __attribute__((vector_size(DTX_VECTOR_BYTES)));
 typedef double vec_f64 __attribute__((vector_size(DTX_VECTOR_BYTES)));
 typedef int32_t int_f32 __attribute__((vector_size(DTX_VECTOR_BYTES)));
+typedef uint32_t uint_f32 __attribute__((vector_size(DTX_VECTOR_BYTES)));
 typedef int64_t int_f64 __attribute__((vector_size(DTX_VECTOR_BYTES)));
 typedef double elem_f64;
 typedef float elem_f32;
@@ -46,6 +47,7 @@ enum { lanes_f32 = DTX_VECTOR_BYTES / 4, lanes_f64 = DTX_VECTOR_BYTES / 8 };
 #define W          ((int64_t)CAT(lanes, MST))
 #define LOAD       CAT(load, ACT)
 #define STORE      CAT(store, ACT)
+#define ROUND      CAT(round, ACT)
 #define LOADM      CAT(load, MST)
 #define STOREM     CAT(store, MST)
 #define EXP        CAT(exp, MST)
@@ -138,6 +140,27 @@ INLINE void store_bf16(uint16_t *p, vec_f32 v, int64_t left)
     for (int64_t i = 0; i < lanes_f32; i++)
         p[i] = dtx_f32_to_bf16(v[i]);
 #endif
+}
+
+/* The neighbour in bf16 that kernels/round.h chooses, in fp32. Other dtypes are not rounded. */
+INLINE vec_f32 round_bf16(vec_f32 v)
+{
+    uint_f32 bits = (uint_f32)v, hash = bits ^ bits >> 16, special = bits & 0x7f800000U;
+    hash *= 0x7feb352dU;
+    hash ^= hash >> 15;
+    hash *= 0x846ca68bU;
+    hash ^= hash >> 16;
+    int_f32 finite = special != 0x7f800000U;
+    uint_f32 rounded = (bits + (hash & 0xffffU)) & 0xffff0000U;
+    return (vec_f32)(((uint_f32)finite & rounded) | (~(uint_f32)finite & bits));
+}
+INLINE vec_f32 round_f32(vec_f32 v)
+{
+    return v;
+}
+INLINE vec_f64 round_f64(vec_f64 v)
+{
+    return v;
 }
 
 /* mask lanes are all ones or all zeros, as comparisons make them. */

@@ -8,6 +8,14 @@
 #define DTX_KERNELS_CUDA_ATTN_H
 
 #include "kernels/device/launch.h"
+#include "kernels/device/warp.h"
+
+/* dtx_attn_norm; y NULL: no norm. */
+struct attn_norm {
+    const void *gain; /* or NULL */
+    void *y, *rstd;
+    double eps, out_scale;
+};
 
 struct attn_job {
     const void *q, *k, *v, *do_;
@@ -18,6 +26,7 @@ struct attn_job {
     int b, tq, tk, heads, kv_heads, maps, d, dv_width, shift, k_first;
     double scale;
     bool parts;
+    attn_norm norm;
 };
 
 enum { ATTN_TILE_QUERIES = 32 }; /* of tile_first */
@@ -33,15 +42,40 @@ DTX_FN int attn_last_key(const attn_job &p, int i)
     return i + p.shift < p.tk ? i + p.shift : p.tk - 1;
 }
 
-/* Names differ by build: both are in one program. Attention with tensor cores: bf16, d = 32, 64, 96 or 128, v as wide
- * as all maps of q. False: no such kernel. */
-bool DTX_DEVICE(attn_mma_has)(const attn_job &job);
-int DTX_DEVICE(attn_mma_fwd)(void *stream, const attn_job &job);
-int DTX_DEVICE(attn_mma_bwd)(void *stream, const attn_job &job);
+static inline attn_norm attn_norm_of(const struct dtx_attn_norm &norm)
+{
+    return {norm.gain.data, norm.y.data, norm.rstd.data, norm.eps, norm.out_scale};
+}
 
-/* Forward with wgmma and tile loads, on sm_90 for d = 64 and 128. */
-bool DTX_DEVICE(attn_tma_has)(const attn_job &job);
-int DTX_DEVICE(attn_tma_fwd)(void *stream, const attn_job &job);
+/* The norm of row `row` of o by the warp whose lane l has written columns l, l + 32, … of it. */
+template <class T> DTX_FN void attn_norm_row(const attn_norm &norm, const T *o, int64_t row, int width)
+{
+    typedef typename dtx_wide<T>::type real;
+    const int lane = (int)threadIdx.x & 31;
+    const real *gain = (const real *)norm.gain;
+    const T *x = o + row * width;
+    real squares = 0;
+    for (int c = lane; c < width; c += 32)
+        squares += dtx_load(x + c) * dtx_load(x + c);
+    squares = dtx_warp_sum(squares, DTX_MUTANT(cuda_attn_norm_half) ? 16 : 32);
+    const real rstd = real(1) / (real)sqrt(squares / (real)width + (real)norm.eps);
+    if (lane == 0)
+        ((real *)norm.rstd)[row] = rstd;
+    for (int c = lane; c < width; c += 32)
+        dtx_store((T *)norm.y + row * width + c,
+                  dtx_load(x + c) * (rstd * (real)norm.out_scale) * (gain ? gain[c] : 1));
+}
+
+/* Kernels with tensor cores for bf16, head width D, v as wide as all maps of q. Names differ by build: both are in one
+ * program. With mma.sync (sm_80 and later), and with wgmma and tile loads (sm_90a; tq, tk > 0). */
+template <int D, int MAPS> struct DTX_DEVICE(attn_mma) {
+    static int fwd(void *stream, const attn_job &job);
+    static int bwd(void *stream, const attn_job &job);
+};
+template <int D, int MAPS> struct DTX_DEVICE(attn_tma) {
+    static int fwd(void *stream, const attn_job &job);
+    static int bwd(void *stream, const attn_job &job);
+};
 
 /* Every dtype and width, without tensor cores. */
 int DTX_DEVICE(attn_any_fwd)(void *stream, enum dtx_dtype act, const attn_job &job);

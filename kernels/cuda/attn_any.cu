@@ -100,6 +100,8 @@ template <class T> DTX_KERNEL(WARPS * 32, 1) fwd_kernel(DTX_ARGUMENT(attn_job) p
                 acc[0][s] -= lambda * acc[1][s];
         put_row<T>(p.o, row * p.dv_width + c, acc[0], 1, columns, p.parts, false);
     }
+    if (p.norm.y)
+        attn_norm_row(p.norm, (const T *)p.o, row, p.dv_width);
 }
 
 /* What the backward kernels need of one (query, key) pair: p of each map, and ds. */

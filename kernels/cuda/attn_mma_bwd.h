@@ -25,15 +25,6 @@ template <int D, int MAPS> struct attn_bwd_plan : attn_width<D, MAPS> {
     };
 };
 
-/* The lowest first key of each tile of queries, for every sample. */
-DTX_KERNEL(ATTN_TILE_QUERIES, 1) attn_tile_first_kernel(DTX_ARGUMENT(attn_job) p)
-{
-    int i = (int)(blockIdx.x * ATTN_TILE_QUERIES + threadIdx.x), b = (int)blockIdx.y;
-    int first = -dtx_warp_max(i < p.tq ? -attn_first_key(p, b, i) : -p.tk);
-    if (threadIdx.x == 0)
-        p.tile_first[b * (int)gridDim.x + (int)blockIdx.x] = first;
-}
-
 template <int D, int MAPS> DTX_KERNEL(ATTN_THREADS, (D > 64 ? 1 : 2)) attn_bwd_keys_kernel(DTX_ARGUMENT(attn_job) p)
 {
     typedef attn_bwd_plan<D, MAPS> plan;
@@ -278,14 +269,9 @@ template <int D, int MAPS> static int attn_bwd_start(void *stream, const attn_jo
 {
     typedef attn_bwd_plan<D, MAPS> plan;
     const unsigned heads = (unsigned)job.heads, kv_heads = (unsigned)job.kv_heads, b = (unsigned)job.b;
-    const unsigned tiles = (unsigned)(job.tq + plan::STEP - 1) / plan::STEP;
     const unsigned rows = (unsigned)(job.tq + plan::ROWS - 1) / plan::ROWS;
     const unsigned keys = (unsigned)(job.tk + plan::ROWS - 1) / plan::ROWS;
-    int code = 0;
-    if (job.doc_start)
-        code = dtx_launch(stream, attn_tile_first_kernel, dim3(tiles, b), plan::STEP, 0, job);
-    if (!code)
-        code = dtx_launch(stream, attn_bwd_keys_kernel<D, MAPS>, dim3(keys, kv_heads, b), ATTN_THREADS,
+    int code = dtx_launch(stream, attn_bwd_keys_kernel<D, MAPS>, dim3(keys, kv_heads, b), ATTN_THREADS,
                           plan::KEYS_SHARED_BYTES, job);
     if (!code)
         code = dtx_launch(stream, attn_bwd_queries_kernel<D, MAPS>, dim3(rows, heads, b), ATTN_THREADS,

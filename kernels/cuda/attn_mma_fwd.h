@@ -56,6 +56,39 @@ DTX_FN void attn_mask(const attn_job &p, float (&s)[KEYS / 8][4], int j0, int ro
     }
 }
 
+/* The norm of a lane's two rows of o, rounded as they are written. Four lanes have a row. */
+template <int WIDTH>
+DTX_FN void attn_fwd_norm(const attn_job &p, const float (&o)[WIDTH / 8][4], int b, int head, int row)
+{
+    const int lane = (int)threadIdx.x & 31, column = lane % 4 * 2;
+    const float *gain = (const float *)p.norm.gain;
+    DTX_UNROLL for (int e = 0; e < 2; e++)
+    {
+        float squares = 0.f;
+        DTX_UNROLL for (int n = 0; n < WIDTH / 8; n++)
+        {
+            const uint32_t pair = dtx_pack_bf16(o[n][2 * e], o[n][2 * e + 1]);
+            squares += dtx_bf16_low(pair) * dtx_bf16_low(pair) + dtx_bf16_high(pair) * dtx_bf16_high(pair);
+        }
+        squares = dtx_warp_sum(squares, DTX_MUTANT(cuda_attn_norm_own_columns) ? 1 : 4);
+        const float rstd = dtx_rsqrt(squares * (1.f / WIDTH) + (float)p.norm.eps);
+        const float factor = rstd * (float)p.norm.out_scale;
+        const int i = row + 8 * e;
+        const int64_t at = ((int64_t)b * p.tq + i) * p.heads + head;
+        if (i >= p.tq)
+            continue;
+        if (lane % 4 == 0)
+            ((float *)p.norm.rstd)[at] = rstd;
+        DTX_UNROLL for (int n = 0; n < WIDTH / 8; n++)
+        {
+            const uint32_t pair = dtx_pack_bf16(o[n][2 * e], o[n][2 * e + 1]);
+            const int c = n * 8 + column;
+            attn_put(p.norm.y, at * WIDTH + c, dtx_bf16_low(pair) * factor * (gain ? gain[c] : 1.f),
+                     dtx_bf16_high(pair) * factor * (gain ? gain[c + 1] : 1.f), false, false);
+        }
+    }
+}
+
 /* Sums of a lane's two rows → outputs and log-sum-exps. The 256 threads of both groups come here; group 1 hands its
  * output over lane by lane, so that no two lanes meet in a bank. shared: 128·WIDTH/2 floats that nobody uses any more.
  */
@@ -99,6 +132,8 @@ DTX_FN void attn_fwd_finish(const attn_job &p, float (&o)[D * MAPS / 8][4], cons
                 attn_put(map == 1 ? p.o2 : p.o, at, o[n][2 * e], o[n][2 * e + 1], p.parts, false);
             }
     }
+    if (p.norm.y && map == 0)
+        attn_fwd_norm<WIDTH>(p, o, b, head, row);
 }
 
 template <int D, int MAPS> DTX_KERNEL(ATTN_THREADS, (D > 64 ? 1 : 2)) attn_fwd_kernel(DTX_ARGUMENT(attn_job) p)

@@ -1,4 +1,5 @@
 /* attn_merge, attn_finish, attn_dots: rows of outputs, one warp each. */
+#include "kernels/cuda/attn.h"
 #include "kernels/cuda/impl.h"
 
 static const int WARPS = THREADS / WARP;
@@ -10,6 +11,7 @@ struct rows_job {
     void *into_o, *into_o2, *into_lse, *dsum, *dlambda;
     int64_t rows; /* b·tq·heads, in that order */
     int tq, heads, width, maps;
+    attn_norm norm; /* attn_finish */
 };
 
 /* Where the statistics of row's map m stand: [b, maps·heads, tq]. */
@@ -47,9 +49,11 @@ template <class T> DTX_KERNEL(THREADS, 1) merge_kernel(DTX_ARGUMENT(rows_job) p)
 template <class T> DTX_KERNEL(THREADS, 1) finish_kernel(DTX_ARGUMENT(rows_job) p)
 {
     typedef wide<T> real;
-    const int64_t n = p.rows * p.width;
+    const int64_t row = (int64_t)blockIdx.x * WARPS + (threadIdx.x >> 5);
     const real lambda = p.maps == 2 ? *(const real *)p.lambda : real(0);
-    for (int64_t x = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; x < n; x += (int64_t)gridDim.x * blockDim.x) {
+    if (row >= p.rows)
+        return;
+    for (int64_t x = row * p.width + (threadIdx.x & 31); x < (row + 1) * p.width; x += 32) {
         real o = ((const real *)p.o)[x];
         if (p.maps == 2) {
             real o2 = ((const real *)p.o2)[x];
@@ -58,6 +62,8 @@ template <class T> DTX_KERNEL(THREADS, 1) finish_kernel(DTX_ARGUMENT(rows_job) p
         }
         dtx_store((T *)p.into_o + x, o);
     }
+    if (p.norm.y)
+        attn_norm_row(p.norm, (const T *)p.into_o, row, p.width);
 }
 
 /* dsum of map 1 = r, of map 2 = s: what dots_sum_kernel makes the result of. */
@@ -130,11 +136,11 @@ enum dtx_status DTX_DEVICE(attn_finish)(struct dtx_queue *queue, const struct dt
     job.lambda = args->lambda.data;
     job.into_o = args->o.data;
     job.into_o2 = args->o2.data;
-    int64_t blocks = dtx_min64(dtx_div_up(job.rows * job.width, 4 * THREADS), 4096);
+    job.norm = attn_norm_of(args->norm);
     auto kernel = args->o.dtype == DTX_F64   ? finish_kernel<double>
                   : args->o.dtype == DTX_F32 ? finish_kernel<float>
                                              : finish_kernel<dtx_bf16>;
-    return launch(queue, "attn_finish", kernel, blocks, THREADS, 0, job);
+    return launch(queue, "attn_finish", kernel, dtx_div_up(job.rows, WARPS), THREADS, 0, job);
 }
 
 enum dtx_status DTX_DEVICE(attn_dots)(struct dtx_queue *queue, const struct dtx_attn_dots_args *args)

@@ -21,7 +21,8 @@ struct dtx_nccl {
     int (*unique_id)(struct nccl_id *out);
     int (*init)(void **comm, int size, struct nccl_id id, int rank);
     int (*destroy)(void *comm);
-    int (*abort)(void *comm);
+    int (*abort)(void *comm);                 /* ends what is under way; by any thread */
+    int (*async_error)(void *comm, int *out); /* 0, or why what is under way will not end; by any thread */
     int (*group_start)(void);
     int (*group_end)(void);
     int (*all_gather)(const void *from, void *to, size_t count, int type, void *comm, void *stream);
@@ -34,6 +35,9 @@ struct dtx_collectives {
     bool (*load)(struct dtx_nccl *out, char *why, size_t size);
     const struct dtx_cuda_runtime *(*runtime)(struct dtx_backend *);
     void *(*stream)(struct dtx_queue *);
+    /* A queue whose work the device takes before that of others; free it like any other. */
+    enum dtx_status (*urgent_queue)(struct dtx_backend *, struct dtx_queue **out);
+    int (*attach)(struct dtx_backend *); /* another thread of this rank may call the runtime's any-thread functions */
     /* to[i] = rows of `count` elements at from, folded in their order: sum, or maximum (a NaN stays). f64, f32, i64. */
     enum dtx_status (*fold)(struct dtx_queue *, bool maximum, enum dtx_dtype, int rows, int64_t count, const void *from,
                             void *to);
@@ -44,6 +48,8 @@ extern "C" {
 #endif
 
 bool DTX_DEVICE(nccl_load)(struct dtx_nccl *out, char *why, size_t size);
+enum dtx_status DTX_DEVICE(urgent_queue)(struct dtx_backend *backend, struct dtx_queue **out);
+int DTX_DEVICE(attach)(struct dtx_backend *backend);
 const struct dtx_cuda_runtime *DTX_DEVICE(runtime_of)(struct dtx_backend *backend);
 enum dtx_status DTX_DEVICE(fold)(struct dtx_queue *queue, bool maximum, enum dtx_dtype dtype, int rows, int64_t count,
                                  const void *from, void *to);

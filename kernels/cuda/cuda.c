@@ -20,6 +20,7 @@ struct cuda {
     struct dtx_backend backend;
     const struct dtx_cuda_runtime *runtime;
     struct dtx_cuda_device device;
+    int number;   /* of the device */
     void *stream; /* of allocations, which are zeroed */
     struct dtx_cuda_products *products;
     struct allocation *allocations;
@@ -134,19 +135,48 @@ static enum dtx_status memory_zero(struct dtx_queue *queue, void *to, size_t byt
     return check(queue->backend, cuda_of(queue->backend)->runtime->zero(to, bytes, queue->impl), "zero");
 }
 
-static enum dtx_status queue_create(struct dtx_backend *backend, struct dtx_queue **out)
+/* Pinned, else ordinary, which is only slower. */
+static enum dtx_status memory_host_alloc(struct dtx_backend *backend, size_t bytes, void **out)
+{
+    int code = cuda_of(backend)->runtime->host_alloc(out, bytes ? bytes : 1);
+    if (!code) {
+        memset(*out, 0, bytes);
+        return DTX_OK;
+    }
+    dtx_log(backend->ctx, DTX_LOG_WARN, "%.1f GiB of host memory cannot be pinned (%s): copies from and to it are slow",
+            (double)bytes / 1073741824.0, cuda_of(backend)->runtime->error_text(code));
+    return dtx_mem_alloc(backend->ctx, (int64_t)bytes, 1, out);
+}
+
+static void memory_host_free(struct dtx_backend *backend, void *data)
+{
+    if (data && cuda_of(backend)->runtime->host_free(data) != 0) /* it was not pinned */
+        dtx_mem_free(data);
+}
+
+static enum dtx_status memory_left(struct dtx_backend *backend, size_t *free_bytes, size_t *total)
+{
+    return check(backend, cuda_of(backend)->runtime->memory_left(free_bytes, total), "asking for free memory");
+}
+
+static enum dtx_status new_queue(struct dtx_backend *backend, bool urgent, struct dtx_queue **out)
 {
     void *memory;
     DTX_TRY(backend->ctx, dtx_mem_alloc(backend->ctx, 1, sizeof(struct dtx_queue), &memory));
     struct dtx_queue *queue = memory;
     queue->backend = backend;
-    int code = cuda_of(backend)->runtime->stream_create(&queue->impl);
+    int code = cuda_of(backend)->runtime->stream_create(&queue->impl, urgent);
     if (code) {
         dtx_mem_free(queue);
         return check(backend, code, "creating a stream");
     }
     *out = queue;
     return DTX_OK;
+}
+
+static enum dtx_status queue_create(struct dtx_backend *backend, struct dtx_queue **out)
+{
+    return new_queue(backend, false, out);
 }
 
 static void queue_free(struct dtx_queue *queue)
@@ -179,7 +209,10 @@ static const struct dtx_memory_table memory_table = {.alloc = memory_alloc,
                                                      .copy_in = memory_copy,
                                                      .copy_out = memory_copy_out,
                                                      .copy = memory_copy,
-                                                     .zero = memory_zero};
+                                                     .zero = memory_zero,
+                                                     .host_alloc = memory_host_alloc,
+                                                     .host_free = memory_host_free,
+                                                     .left = memory_left};
 
 static const struct dtx_queue_table queue_table = {.create = queue_create,
                                                    .free = queue_free,
@@ -201,10 +234,30 @@ const struct dtx_cuda_runtime *DTX_DEVICE(runtime_of)(struct dtx_backend *backen
     return cuda_of(backend)->runtime;
 }
 
+enum dtx_status DTX_DEVICE(urgent_queue)(struct dtx_backend *backend, struct dtx_queue **out)
+{
+    return new_queue(backend, true, out);
+}
+
+int DTX_DEVICE(attach)(struct dtx_backend *backend)
+{
+    return cuda_of(backend)->runtime->device_choose(cuda_of(backend)->number);
+}
+
 const struct dtx_collectives DTX_DEVICE(collectives) = {.load = DTX_DEVICE(nccl_load),
                                                         .runtime = DTX_DEVICE(runtime_of),
                                                         .stream = DTX_DEVICE(stream),
+                                                        .urgent_queue = DTX_DEVICE(urgent_queue),
+                                                        .attach = DTX_DEVICE(attach),
                                                         .fold = DTX_DEVICE(fold)};
+
+int DTX_DEVICE(count)(void)
+{
+    char why[WHY];
+    const struct dtx_cuda_runtime *runtime = DTX_DEVICE(runtime)(why, sizeof why);
+    int count = 0;
+    return runtime && runtime->device_count(&count) == 0 ? count : 0;
+}
 
 /* This rank's number on its node. */
 static int local_rank(void)
@@ -263,7 +316,7 @@ enum dtx_status DTX_DEVICE(open)(struct dtx_ctx *ctx, int threads, int isa, stru
         return dtx_fail(ctx, DTX_E_UNSUPPORTED, "device: %s", why);
     DTX_TRY(ctx, dtx_mem_alloc(ctx, 1, sizeof(struct cuda), &memory));
     struct cuda *c = memory;
-    *c = (struct cuda){.runtime = runtime, .device = device};
+    *c = (struct cuda){.runtime = runtime, .device = device, .number = number};
     c->backend = (struct dtx_backend){.name = DTX_DEVICE_TEXT,
                                       .ctx = ctx,
                                       .memory = &memory_table,
@@ -274,7 +327,7 @@ enum dtx_status DTX_DEVICE(open)(struct dtx_ctx *ctx, int threads, int isa, stru
                                       .impl = c};
     int code = runtime->device_choose(number);
     if (!code)
-        code = runtime->stream_create(&c->stream);
+        code = runtime->stream_create(&c->stream, false);
     enum dtx_status status = check(&c->backend, code, "opening the device");
     if (status == DTX_OK)
         status = DTX_DEVICE(products_create)(ctx, &c->products);

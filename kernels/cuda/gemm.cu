@@ -7,7 +7,7 @@
 #include "kernels/cuda/lt.h"
 
 /* A block of THREADS makes TILE × TILE elements, a thread SIDE × SIDE of them, STEP of k at once. */
-static const int TILE = 64, SIDE = 4, STEP = 16, COLUMNS = TILE / SIDE, AMAX_BLOCKS = 256, AMAX_EACH = 4096;
+static const int TILE = 64, SIDE = 4, STEP = 16, COLUMNS = TILE / SIDE, AMAX_EACH = 4096;
 
 template <class M> struct product_job {
     const void *a, *b;
@@ -90,7 +90,7 @@ template <class T, class M> DTX_KERNEL(THREADS, 1) amax_kernel(const T *c, int64
 
 static int64_t amax_blocks(const struct dtx_tensor *c)
 {
-    return dtx_min64(AMAX_BLOCKS, dtx_div_up(dtx_tensor_count(c), AMAX_EACH));
+    return dtx_min64(LT_LARGEST_PARTS, dtx_div_up(dtx_tensor_count(c), AMAX_EACH));
 }
 
 template <class T, class M> static enum dtx_status product(struct dtx_queue *queue, const struct dtx_matmul_args *args)
@@ -119,35 +119,47 @@ static enum dtx_status amax(struct dtx_queue *queue, const struct dtx_tensor *c,
     return launch(queue, "matmul", amax_kernel<M, M>, 1, THREADS, 0, (const M *)partial, blocks, out);
 }
 
-/* c's largest element, by the dtype of c. */
-static enum dtx_status largest(struct dtx_queue *queue, const struct dtx_matmul_args *args, void *partial)
+enum dtx_status DTX_DEVICE(largest)(struct dtx_queue *queue, const struct dtx_tensor *x, void *partial, void *out)
 {
-    void *out = args->amax.data;
-    if (args->c.dtype == DTX_F64)
-        return amax<double>(queue, &args->c, (double *)partial, (double *)out);
-    if (args->c.dtype == DTX_F32)
-        return amax<float>(queue, &args->c, (float *)partial, (float *)out);
-    return amax<dtx_bf16>(queue, &args->c, (float *)partial, (float *)out);
+    if (x->dtype == DTX_F64)
+        return amax<double>(queue, x, (double *)partial, (double *)out);
+    if (x->dtype == DTX_F32)
+        return amax<float>(queue, x, (float *)partial, (float *)out);
+    return amax<dtx_bf16>(queue, x, (float *)partial, (float *)out);
 }
 
-/* Workspace: cuBLASLt's, then the parts of amax. */
+enum dtx_status DTX_DEVICE(own_matmul)(struct dtx_queue *queue, const struct dtx_matmul_args *args)
+{
+#define CALL(T, M) product<T, M>(queue, args)
+    return BY_ACT(args->a.dtype, CALL);
+#undef CALL
+}
+
+static size_t library_bytes(struct dtx_queue *queue, const struct dtx_matmul_args *args)
+{
+    return args->fp8 ? DTX_DEVICE(fp8_work_bytes)(queue, args) : DTX_DEVICE(lt_work_bytes)(queue, args);
+}
+
+/* Workspace: cuBLASLt's or fp8's, then the parts of amax. */
 size_t DTX_DEVICE(matmul_work_bytes)(struct dtx_queue *queue, const struct dtx_matmul_args *args)
 {
     int64_t parts = args->amax.data ? amax_blocks(&args->c) : 0;
-    return DTX_DEVICE(lt_work_bytes)(queue, args) + (size_t)parts * dtx_dtype_bytes(dtx_dtype_master(args->c.dtype));
+    return library_bytes(queue, args) + (size_t)parts * dtx_dtype_bytes(dtx_dtype_master(args->c.dtype));
 }
 
 enum dtx_status DTX_DEVICE(matmul)(struct dtx_queue *queue, const struct dtx_matmul_args *args)
 {
     struct dtx_ctx *ctx = queue->backend->ctx;
-    bool done;
+    bool done = false;
     DTX_TRY(ctx, dtx_need_work(queue, "matmul", &args->work, DTX_DEVICE(matmul_work_bytes)(queue, args)));
-    DTX_TRY(ctx, DTX_DEVICE(lt_matmul)(queue, args, &done));
-#define CALL(T, M) product<T, M>(queue, args)
-    if (!done)
-        DTX_TRY(ctx, BY_ACT(args->a.dtype, CALL));
-#undef CALL
+    if (args->fp8) {
+        DTX_TRY(ctx, DTX_DEVICE(fp8_matmul)(queue, args));
+    } else {
+        DTX_TRY(ctx, DTX_DEVICE(lt_matmul)(queue, args, &done));
+        if (!done)
+            DTX_TRY(ctx, DTX_DEVICE(own_matmul)(queue, args));
+    }
     if (!args->amax.data)
         return DTX_OK;
-    return largest(queue, args, (char *)args->work.data + DTX_DEVICE(lt_work_bytes)(queue, args));
+    return DTX_DEVICE(largest)(queue, &args->c, (char *)args->work.data + library_bytes(queue, args), args->amax.data);
 }

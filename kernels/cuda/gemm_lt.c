@@ -1,6 +1,6 @@
 /*
- * Products through cuBLASLt, for f32 and bf16. cuBLASLt thinks in columns: the rows of c are its columns, so it makes
- * cᵀ = op(b)ᵀ·op(a)ᵀ from the same memory.
+ * Products through cuBLASLt, for f32, bf16 and 8-bit floats. cuBLASLt thinks in columns: the rows of c are its columns,
+ * so it makes cᵀ = op(b)ᵀ·op(a)ᵀ from the same memory.
  *
  * The algorithm is chosen once for a kind of product (n, k, layouts, dtypes), for REFERENCE_ROWS rows, whatever m is;
  * splitting k is not allowed. So a row of c does not depend on m, and no result on timing. Where the chosen algorithm
@@ -24,7 +24,7 @@ enum { REFERENCE_ROWS = 4096, ALIGNMENT = 16 };
 /* What an algorithm depends on. No padding: compared as bytes. */
 struct kind {
     int64_t n, k;
-    int32_t act, c, transpose_a, transpose_b;
+    int32_t a, b, c, transpose_a, transpose_b, scaled; /* types are cuBLASLt's; scaled: fp8 */
 };
 
 struct algorithm {
@@ -103,9 +103,9 @@ static void call_free(const struct dtx_cuda_lt *lt, struct call *call)
 }
 
 /* A row-major [rows,columns] is a column-major [columns,rows]. */
-static int make_layout(const struct dtx_cuda_lt *lt, void **out, enum dtx_dtype dtype, int64_t rows, int64_t columns)
+static int make_layout(const struct dtx_cuda_lt *lt, void **out, int type, int64_t rows, int64_t columns)
 {
-    return lt->layout_create(out, lt_type(dtype), (uint64_t)columns, (uint64_t)rows, columns);
+    return lt->layout_create(out, type, (uint64_t)columns, (uint64_t)rows, columns);
 }
 
 static int call_make(const struct dtx_cuda_lt *lt, const struct kind *kind, int64_t m, struct call *out)
@@ -119,9 +119,9 @@ static int call_make(const struct dtx_cuda_lt *lt, const struct kind *kind, int6
     if (!code && kind->transpose_a)
         code = lt->desc_set(out->desc, LT_DESC_TRANSPOSE_B, &transpose, sizeof transpose);
     if (!code)
-        code = make_layout(lt, &out->a, kind->act, kind->transpose_b ? n : k, kind->transpose_b ? k : n);
+        code = make_layout(lt, &out->a, kind->b, kind->transpose_b ? n : k, kind->transpose_b ? k : n);
     if (!code)
-        code = make_layout(lt, &out->b, kind->act, kind->transpose_a ? k : m, kind->transpose_a ? m : k);
+        code = make_layout(lt, &out->b, kind->a, kind->transpose_a ? k : m, kind->transpose_a ? m : k);
     if (!code)
         code = make_layout(lt, &out->c, kind->c, m, n);
     return code;
@@ -187,37 +187,86 @@ static enum dtx_status find(struct dtx_ctx *ctx, struct dtx_cuda_products *p, co
     return DTX_OK;
 }
 
-enum dtx_status DTX_DEVICE(lt_matmul)(struct dtx_queue *queue, const struct dtx_matmul_args *args, bool *done)
+/* c = op(a)·op(b) (+ c), a's and b's memory as `kind` says; scales: of fp8, else NULL. */
+static enum dtx_status run(struct dtx_queue *queue, const struct dtx_matmul_args *args, const struct kind *kind,
+                           const struct lt_fp8 *operands, void *work, bool *done)
 {
     struct dtx_ctx *ctx = queue->backend->ctx;
     struct dtx_cuda_products *p = DTX_DEVICE(products)(queue);
-    *done = false;
-    if (!fits(queue, args) || !aligned(&args->a) || !aligned(&args->b) || !aligned(&args->c))
-        return DTX_OK;
-    struct kind kind = {.n = args->c.dim[1],
-                        .k = args->a.dim[args->transpose_a ? 0 : 1],
-                        .act = args->a.dtype,
-                        .c = args->c.dtype,
-                        .transpose_a = args->transpose_a,
-                        .transpose_b = args->transpose_b};
     struct algorithm *entry;
     struct call call;
     struct lt_choice need;
     const float one = 1, beta = args->accumulate && !DTX_MUTANT(cuda_lt_overwrites) ? 1 : 0;
-    DTX_TRY(ctx, find(ctx, p, &kind, &entry));
+    *done = false;
+    DTX_TRY(ctx, find(ctx, p, kind, &entry));
     if (!entry->there)
         return DTX_OK;
-    int code = call_make(&p->lt, &kind, args->c.dim[0], &call);
+    int code = call_make(&p->lt, kind, args->c.dim[0], &call);
+    if (!code && kind->scaled)
+        code = p->lt.desc_set(call.desc, LT_DESC_SCALE_A, &operands->b_scale, sizeof operands->b_scale);
+    if (!code && kind->scaled)
+        code = p->lt.desc_set(call.desc, LT_DESC_SCALE_B, &operands->a_scale, sizeof operands->a_scale);
     if (!code && p->lt.check(p->handle, call.desc, call.a, call.b, call.c, call.c, &entry->chosen, &need) == 0 &&
         need.work_bytes <= WORK_BYTES) {
-        code = p->lt.product(p->handle, call.desc, &one, args->b.data, call.a, args->a.data, call.b, &beta,
-                             args->c.data, call.c, args->c.data, call.c, &entry->chosen, args->work.data, WORK_BYTES,
-                             DTX_DEVICE(stream)(queue));
+        code = p->lt.product(p->handle, call.desc, &one, operands->b, call.a, operands->a, call.b, &beta, args->c.data,
+                             call.c, args->c.data, call.c, &entry->chosen, work, WORK_BYTES, DTX_DEVICE(stream)(queue));
         *done = code == 0;
     }
     call_free(&p->lt, &call);
     if (code)
         return dtx_fail(ctx, DTX_E_LIBRARY, "cuBLASLt: product of m %lld, n %lld, k %lld: status %d",
-                        (long long)args->c.dim[0], (long long)kind.n, (long long)kind.k, code);
+                        (long long)args->c.dim[0], (long long)kind->n, (long long)kind->k, code);
     return DTX_OK;
+}
+
+enum dtx_status DTX_DEVICE(lt_matmul)(struct dtx_queue *queue, const struct dtx_matmul_args *args, bool *done)
+{
+    *done = false;
+    if (!fits(queue, args) || !aligned(&args->a) || !aligned(&args->b) || !aligned(&args->c))
+        return DTX_OK;
+    struct kind kind = {.n = args->c.dim[1],
+                        .k = args->a.dim[args->transpose_a ? 0 : 1],
+                        .a = lt_type(args->a.dtype),
+                        .b = lt_type(args->b.dtype),
+                        .c = lt_type(args->c.dtype),
+                        .transpose_a = args->transpose_a,
+                        .transpose_b = args->transpose_b};
+    return run(queue, args, &kind, &(struct lt_fp8){.a = args->a.data, .b = args->b.data}, args->work.data, done);
+}
+
+/* cuBLASLt makes these products from rows along k alone, of whole 16 bytes. */
+static struct kind fp8_kind(const struct dtx_matmul_args *args)
+{
+    return (struct kind){.n = args->c.dim[1],
+                         .k = args->a.dim[args->transpose_a ? 0 : 1],
+                         .a = args->fp8 == DTX_FP8_E5M2 ? LT_R_8F_E5M2 : LT_R_8F_E4M3,
+                         .b = LT_R_8F_E4M3,
+                         .c = lt_type(args->c.dtype),
+                         .transpose_b = true,
+                         .scaled = true};
+}
+
+size_t DTX_DEVICE(lt_fp8_work_bytes)(void)
+{
+    return WORK_BYTES;
+}
+
+enum dtx_status DTX_DEVICE(lt_fp8_fits)(struct dtx_queue *queue, const struct dtx_matmul_args *args, bool *fits)
+{
+    struct dtx_cuda_products *p = DTX_DEVICE(products)(queue);
+    struct kind kind = fp8_kind(args);
+    struct algorithm *entry;
+    *fits = p && kind.n && kind.k && args->c.dim[0] && kind.n % 16 == 0 && kind.k % 16 == 0 && aligned(&args->c);
+    if (!*fits)
+        return DTX_OK;
+    DTX_TRY(queue->backend->ctx, find(queue->backend->ctx, p, &kind, &entry));
+    *fits = entry->there;
+    return DTX_OK;
+}
+
+enum dtx_status DTX_DEVICE(lt_fp8_matmul)(struct dtx_queue *queue, const struct dtx_matmul_args *args,
+                                          const struct lt_fp8 *operands, void *work, bool *done)
+{
+    struct kind kind = fp8_kind(args);
+    return run(queue, args, &kind, operands, work, done);
 }

@@ -11,6 +11,7 @@
 
 #include "kernels/device/block.h"
 #include "kernels/device/launch.h"
+#include "kernels/round.h"
 
 extern "C" {
 #include "kernels/base/mem.h"
@@ -89,6 +90,15 @@ DTX_FN void store_at(void *p, bool bf16, int64_t i, int64_t left, bool aligned, 
 DTX_FN void store_at(void *p, bool, int64_t i, int64_t left, bool aligned, const double (&value)[PACK])
 {
     store((double *)p + i, left, aligned, value);
+}
+
+/* Stochastically to bf16, in place. */
+DTX_FN void round_all(float (&value)[PACK])
+{
+    DTX_UNROLL for (int i = 0; i < PACK; i++) value[i] = dtx_float_of(dtx_round_bits(dtx_bits_of(value[i])));
+}
+DTX_FN void round_all(double (&)[PACK])
+{
 }
 
 /* The threads that work on one row: a warp, or the whole block of THREADS. */

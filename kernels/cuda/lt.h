@@ -11,8 +11,8 @@
 
 #include "kernels/device/names.h"
 
-enum { LT_R_32F = 0, LT_R_16BF = 14, LT_COMPUTE_32F = 68, LT_NOT_SUPPORTED = 15 };
-enum { LT_DESC_TRANSPOSE_A = 3, LT_DESC_TRANSPOSE_B = 4, LT_TRANSPOSE = 1 };
+enum { LT_R_32F = 0, LT_R_16BF = 14, LT_R_8F_E4M3 = 28, LT_R_8F_E5M2 = 29, LT_COMPUTE_32F = 68, LT_NOT_SUPPORTED = 15 };
+enum { LT_DESC_TRANSPOSE_A = 3, LT_DESC_TRANSPOSE_B = 4, LT_TRANSPOSE = 1, LT_DESC_SCALE_A = 17, LT_DESC_SCALE_B = 18 };
 enum { LT_PREFER_WORK_BYTES = 1, LT_PREFER_REDUCTION = 3, LT_PREFER_ALIGNMENT_A = 5, LT_PREFER_ALIGNMENT_D = 8 };
 
 struct lt_algorithm {
@@ -61,10 +61,29 @@ enum dtx_status DTX_DEVICE(products_create)(struct dtx_ctx *ctx, struct dtx_cuda
 void DTX_DEVICE(products_free)(struct dtx_cuda_products *products);
 struct dtx_cuda_products *DTX_DEVICE(products)(struct dtx_queue *queue);
 
+/* Operands in 8-bit floats, of which a is [m,k], b [n,k]; each is multiplied by its scale, on the device. */
+struct lt_fp8 {
+    const void *a, *b;
+    const float *a_scale, *b_scale;
+};
+
 /* Bytes of workspace for cuBLASLt; 0 for products that it is not asked for. */
 size_t DTX_DEVICE(lt_work_bytes)(struct dtx_queue *queue, const struct dtx_matmul_args *args);
 /* Makes the product if the library can (*done), without amax; work: lt_work_bytes. */
 enum dtx_status DTX_DEVICE(lt_matmul)(struct dtx_queue *queue, const struct dtx_matmul_args *args, bool *done);
+/* The same of fp8's operands. Whether the library can, by shapes alone, and then the product in `work` (WORK_BYTES). */
+enum dtx_status DTX_DEVICE(lt_fp8_fits)(struct dtx_queue *queue, const struct dtx_matmul_args *args, bool *fits);
+size_t DTX_DEVICE(lt_fp8_work_bytes)(void);
+enum dtx_status DTX_DEVICE(lt_fp8_matmul)(struct dtx_queue *queue, const struct dtx_matmul_args *args,
+                                          const struct lt_fp8 *operands, void *work, bool *done);
+
+/* gemm.cu: the product by dtx's own kernel; max |x| [1] (master), partial: LT_LARGEST_PARTS of it. */
+enum { LT_LARGEST_PARTS = 256 };
+enum dtx_status DTX_DEVICE(own_matmul)(struct dtx_queue *queue, const struct dtx_matmul_args *args);
+enum dtx_status DTX_DEVICE(largest)(struct dtx_queue *queue, const struct dtx_tensor *x, void *partial, void *out);
+/* gemm_fp8.cu: matmul with fp8. */
+size_t DTX_DEVICE(fp8_work_bytes)(struct dtx_queue *queue, const struct dtx_matmul_args *args);
+enum dtx_status DTX_DEVICE(fp8_matmul)(struct dtx_queue *queue, const struct dtx_matmul_args *args);
 
 #ifdef __cplusplus
 }

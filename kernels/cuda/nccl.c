@@ -15,6 +15,7 @@ bool dtx_cuda_nccl_load(struct dtx_nccl *out, char *why, size_t size)
                                          {"ncclCommInitRank", &out->init},
                                          {"ncclCommDestroy", &out->destroy},
                                          {"ncclCommAbort", &out->abort},
+                                         {"ncclCommGetAsyncError", &out->async_error},
                                          {"ncclGroupStart", &out->group_start},
                                          {"ncclGroupEnd", &out->group_end},
                                          {"ncclAllGather", &out->all_gather},

@@ -9,7 +9,7 @@ template <class M> struct adamw_job {
     double lr_mult, decay;
     M beta1, beta2, rest1, rest2, eps;
     int64_t n;
-    bool narrow_weight, aligned;
+    bool narrow_weight, aligned, stochastic;
 };
 
 /* A thread: PACK elements. */
@@ -35,6 +35,8 @@ template <class M> DTX_KERNEL(THREADS, 1) adamw_kernel(DTX_ARGUMENT(struct adamw
     store(job.master + at, left, job.aligned, w);
     store(job.m + at, left, job.aligned, m);
     store(job.v + at, left, job.aligned, v);
+    if (job.stochastic && job.narrow_weight && !DTX_MUTANT(cuda_adamw_nearest))
+        round_all(w);
     if (job.weight)
         store_at(job.weight, job.narrow_weight, at, left, job.aligned, w);
 }
@@ -55,7 +57,8 @@ template <class M> static enum dtx_status adamw(struct dtx_queue *queue, const s
                         .rest2 = (M)(1 - args->beta2),
                         .eps = (M)args->eps,
                         .n = args->master.dim[0],
-                        .narrow_weight = args->weight.dtype == DTX_BF16};
+                        .narrow_weight = args->weight.dtype == DTX_BF16,
+                        .stochastic = args->stochastic};
     job.aligned = is_aligned(job.master) && is_aligned(job.m) && is_aligned(job.v) && is_aligned(job.grad) &&
                   is_aligned(job.weight);
     return launch(queue, "adamw", adamw_kernel<M>, dtx_div_up(job.n, THREADS * PACK), THREADS, 0, job);

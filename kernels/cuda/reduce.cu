@@ -6,7 +6,7 @@ struct add_job {
     void *z;
     double alpha;
     int64_t n;
-    bool x_narrow, y_narrow, z_narrow, aligned;
+    bool x_narrow, y_narrow, z_narrow, aligned, stochastic;
 };
 
 /* A thread: PACK elements. */
@@ -21,6 +21,8 @@ template <class M> DTX_KERNEL(THREADS, 1) add_kernel(DTX_ARGUMENT(struct add_job
         load_at<M>(job.y, job.y_narrow, i, left, job.aligned, y);
     for (int e = 0; e < PACK; e++)
         x[e] = (M)job.alpha * x[e] + y[e];
+    if (job.stochastic && job.z_narrow)
+        round_all(x);
     store_at(job.z, job.z_narrow, i, left, job.aligned, x);
 }
 
@@ -33,7 +35,8 @@ enum dtx_status DTX_DEVICE(add)(struct dtx_queue *queue, const struct dtx_add_ar
                           .n = dtx_tensor_count(&args->x),
                           .x_narrow = args->x.dtype == DTX_BF16,
                           .y_narrow = args->y.dtype == DTX_BF16,
-                          .z_narrow = args->z.dtype == DTX_BF16};
+                          .z_narrow = args->z.dtype == DTX_BF16,
+                          .stochastic = args->stochastic};
     job.aligned = is_aligned(job.x) && is_aligned(job.y) && is_aligned(job.z);
     int64_t blocks = dtx_div_up(job.n, THREADS * PACK);
     if (args->x.dtype == DTX_F64)

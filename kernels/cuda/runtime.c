@@ -54,9 +54,28 @@ static int zero(void *to, size_t bytes, void *stream)
     return (int)cudaMemsetAsync(to, 0, bytes, stream);
 }
 
-static int stream_create(void **out)
+static int memory_left(size_t *free_bytes, size_t *total)
 {
-    return (int)cudaStreamCreateWithFlags((cudaStream_t *)out, cudaStreamNonBlocking);
+    return (int)cudaMemGetInfo(free_bytes, total);
+}
+
+static int host_alloc(void **out, size_t bytes)
+{
+    return (int)cudaHostAlloc(out, bytes, cudaHostAllocDefault);
+}
+
+static int host_free(void *p)
+{
+    return (int)cudaFreeHost(p);
+}
+
+static int stream_create(void **out, bool urgent)
+{
+    int least = 0, greatest = 0;
+    cudaError_t code = cudaDeviceGetStreamPriorityRange(&least, &greatest);
+    if (code != cudaSuccess)
+        return (int)code;
+    return (int)cudaStreamCreateWithPriority((cudaStream_t *)out, cudaStreamNonBlocking, urgent ? greatest : least);
 }
 
 static int stream_free(void *stream)
@@ -69,9 +88,9 @@ static int stream_wait(void *stream)
     return (int)cudaStreamSynchronize(stream);
 }
 
-static int event_create(void **out)
+static int event_create(void **out, bool timed)
 {
-    return (int)cudaEventCreateWithFlags((cudaEvent_t *)out, cudaEventDisableTiming);
+    return (int)cudaEventCreateWithFlags((cudaEvent_t *)out, timed ? cudaEventDefault : cudaEventDisableTiming);
 }
 
 static int event_free(void *event)
@@ -87,6 +106,21 @@ static int event_record(void *event, void *stream)
 static int event_await(void *stream, void *event)
 {
     return (int)cudaStreamWaitEvent(stream, event, 0);
+}
+
+static int event_happened(void *event, bool *out)
+{
+    cudaError_t code = cudaEventQuery(event);
+    *out = code == cudaSuccess;
+    return code == cudaErrorNotReady ? 0 : (int)code;
+}
+
+static int event_seconds(void *from, void *to, double *out)
+{
+    float milliseconds = 0;
+    cudaError_t code = cudaEventElapsedTime(&milliseconds, from, to);
+    *out = 1e-3 * (double)milliseconds;
+    return (int)code;
 }
 
 static int capture_begin(void *stream)
@@ -118,6 +152,9 @@ static const struct dtx_cuda_runtime table = {.error_text = error_text,
                                               .free = free_memory,
                                               .copy = copy,
                                               .zero = zero,
+                                              .memory_left = memory_left,
+                                              .host_alloc = host_alloc,
+                                              .host_free = host_free,
                                               .stream_create = stream_create,
                                               .stream_free = stream_free,
                                               .stream_wait = stream_wait,
@@ -125,6 +162,8 @@ static const struct dtx_cuda_runtime table = {.error_text = error_text,
                                               .event_free = event_free,
                                               .event_record = event_record,
                                               .event_await = event_await,
+                                              .event_happened = event_happened,
+                                              .event_seconds = event_seconds,
                                               .capture_begin = capture_begin,
                                               .capture_end = capture_end,
                                               .graph_launch = graph_launch};

@@ -28,13 +28,18 @@ struct dtx_cuda_runtime {
     /* In stream order. Ordinary host memory that is copied from may be reused at once. */
     int (*copy)(void *to, const void *from, size_t bytes, void *stream);
     int (*zero)(void *to, size_t bytes, void *stream);
-    int (*stream_create)(void **out);
+    int (*memory_left)(size_t *free, size_t *total); /* of the chosen device, whoever uses it */
+    int (*host_alloc)(void **out, size_t bytes); /* pinned: copies from it are read when they run, not at the call */
+    int (*host_free)(void *);
+    int (*stream_create)(void **out, bool urgent); /* urgent: the device takes its work first */
     int (*stream_free)(void *stream);
     int (*stream_wait)(void *stream); /* the host waits */
-    int (*event_create)(void **out);
+    int (*event_create)(void **out, bool timed);
     int (*event_free)(void *event);
     int (*event_record)(void *event, void *stream);
-    int (*event_await)(void *stream, void *event); /* the stream waits */
+    int (*event_await)(void *stream, void *event);           /* the stream waits */
+    int (*event_happened)(void *event, bool *out);           /* what was recorded last; by any thread */
+    int (*event_seconds)(void *from, void *to, double *out); /* between timed ones that have happened */
     int (*capture_begin)(void *stream);
     int (*capture_end)(void *stream, void **graph);
     int (*graph_launch)(void *graph, void *stream);

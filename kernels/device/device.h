@@ -154,4 +154,14 @@ DTX_FN float dtx_exp2(float x)
 #endif
 }
 
+/* 1/√x within 2 ulp. Without the branches of an exact division and root, which cost a kernel registers. */
+DTX_FN float dtx_rsqrt(float x)
+{
+#if defined(__CUDACC__)
+    return rsqrtf(x);
+#else
+    return 1.f / sqrtf(x);
+#endif
+}
+
 #endif

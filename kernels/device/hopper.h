@@ -12,17 +12,22 @@
 #include <cuda.h>
 typedef CUtensorMap dtx_tile_map;
 #else
-struct alignas(128) dtx_tile_map { /* as large as CUtensorMap */
+struct dtx_tile_map {
     const dtx_bf16 *base;
     int64_t size[4], stride[4]; /* of each dimension, in elements; stride[0] = 1 */
     int box[4];
+    char rest[40] = {}; /* as large as CUtensorMap, where PTX runs */
 };
+static_assert(sizeof(dtx_tile_map) == 128);
 void dtx_simt_arrival_init(uint64_t *barrier, int count);
 void dtx_simt_arrive(uint64_t *barrier, int bytes_expected, struct dtx_site site);
 void dtx_simt_arrival_wait(uint64_t *barrier, int parity, struct dtx_site site);
 void dtx_simt_tile_load(void *to, const dtx_tile_map *map, uint64_t *barrier, const int (&at)[4], struct dtx_site site);
 void dtx_simt_group_mma(float *sum, int columns, const uint32_t *a, uint64_t a_panel, uint64_t b_panel, bool add,
                         struct dtx_site site);
+/* Before a product: a fence must have come, and a (or NULL) must stay as it is until a wait covers the product. */
+void dtx_simt_group_registers(const uint32_t *a, struct dtx_site site);
+void dtx_simt_group_fence();
 void dtx_simt_group_commit();
 void dtx_simt_group_wait(int groups_left, struct dtx_site site);
 #endif
@@ -115,6 +120,12 @@ DTX_FN uint64_t dtx_panel(const void *p, int next = 16)
 #endif
     return (uint64_t)((address & 0x3ffff) >> 4) | (uint64_t)((uint32_t)next >> 4) << 16 | (uint64_t)(1024 >> 4) << 32 |
            (uint64_t)1 << 62;
+}
+
+/* The place `bytes` behind it (a multiple of 16): one addition where many are in use. */
+DTX_FN uint64_t dtx_panel_behind(uint64_t panel, int bytes)
+{
+    return panel + (uint64_t)(bytes >> 4);
 }
 
 #include "kernels/device/hopper_mma.h"

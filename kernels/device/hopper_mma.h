@@ -4,6 +4,7 @@
 
 #if defined(__CUDACC__)
 /* The sums as text of operands, and as operands. */
+#define DTX_WGMMA_SUMS_16 "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15"
 #define DTX_WGMMA_SUMS_32                                                                                              \
     "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,"               \
     "%27,%28,%29,%30,%31"
@@ -28,11 +29,12 @@
 /* Before the first product after registers were written: pins the sums. */
 template <int N> DTX_FN void dtx_group_mma_begin(float (&sum)[N][4])
 {
-#if defined(__CUDACC__) && defined(__CUDA_ARCH_FEAT_SM90_ALL)
+#if !defined(__CUDACC__)
+    (void)sum;
+    dtx_simt_group_fence();
+#elif defined(__CUDA_ARCH_FEAT_SM90_ALL)
     DTX_UNROLL for (int n = 0; n < N; n++) asm volatile("" : DTX_SUM_4(n)::"memory");
     asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
-#else
-    (void)sum;
 #endif
 }
 DTX_FN void dtx_group_mma_commit()
@@ -60,6 +62,7 @@ template <int Left, int N> DTX_FN void dtx_group_mma_wait(float (&sum)[N][4], dt
 DTX_FN void dtx_group_mma_rows(float (&sum)[8][4], uint64_t a, uint64_t b, bool add, dtx_site site = {})
 {
 #if !defined(__CUDACC__)
+    dtx_simt_group_registers(nullptr, site);
     dtx_simt_group_mma(sum[0], 64, nullptr, a, b, add, site);
 #elif defined(__CUDA_ARCH_FEAT_SM90_ALL)
     asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %34, 0;\n"
@@ -70,10 +73,41 @@ DTX_FN void dtx_group_mma_rows(float (&sum)[8][4], uint64_t a, uint64_t b, bool 
 #endif
 }
 
+/* sum [64,32] (+)= a [64,16]·b [32,16]ᵀ, the same way. */
+DTX_FN void dtx_group_mma_rows(float (&sum)[4][4], uint64_t a, uint64_t b, bool add, dtx_site site = {})
+{
+#if !defined(__CUDACC__)
+    dtx_simt_group_registers(nullptr, site);
+    dtx_simt_group_mma(sum[0], 32, nullptr, a, b, add, site);
+#elif defined(__CUDA_ARCH_FEAT_SM90_ALL)
+    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %18, 0;\n"
+                 "wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16 {" DTX_WGMMA_SUMS_16
+                 "}, %16, %17, p, 1, 1, 0, 0;\n}"
+                 : DTX_SUM_16(0)
+                 : "l"(a), "l"(b), "r"((int)add));
+#endif
+}
+
+/* sum [64,128] (+)= a [64,16]·b [128,16]ᵀ, the same way. */
+DTX_FN void dtx_group_mma_rows(float (&sum)[16][4], uint64_t a, uint64_t b, bool add, dtx_site site = {})
+{
+#if !defined(__CUDACC__)
+    dtx_simt_group_registers(nullptr, site);
+    dtx_simt_group_mma(sum[0], 128, nullptr, a, b, add, site);
+#elif defined(__CUDA_ARCH_FEAT_SM90_ALL)
+    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %66, 0;\n"
+                 "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {" DTX_WGMMA_SUMS_64
+                 "}, %64, %65, p, 1, 1, 0, 0;\n}"
+                 : DTX_SUM_64(0)
+                 : "l"(a), "l"(b), "r"((int)add));
+#endif
+}
+
 /* sum [64,64] += a [64,16] in registers · b [16,64], rows of panels. */
 DTX_FN void dtx_group_mma_columns(float (&sum)[8][4], const uint32_t (&a)[4], uint64_t b, dtx_site site = {})
 {
 #if !defined(__CUDACC__)
+    dtx_simt_group_registers(a, site);
     dtx_simt_group_mma(sum[0], 64, a, 0, b, true, site);
 #elif defined(__CUDA_ARCH_FEAT_SM90_ALL)
     asm volatile("wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {" DTX_WGMMA_SUMS_32
@@ -87,6 +121,7 @@ DTX_FN void dtx_group_mma_columns(float (&sum)[8][4], const uint32_t (&a)[4], ui
 DTX_FN void dtx_group_mma_columns(float (&sum)[16][4], const uint32_t (&a)[4], uint64_t b, dtx_site site = {})
 {
 #if !defined(__CUDACC__)
+    dtx_simt_group_registers(a, site);
     dtx_simt_group_mma(sum[0], 128, a, 0, b, true, site);
 #elif defined(__CUDA_ARCH_FEAT_SM90_ALL)
     asm volatile("wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {" DTX_WGMMA_SUMS_64
@@ -100,6 +135,7 @@ DTX_FN void dtx_group_mma_columns(float (&sum)[16][4], const uint32_t (&a)[4], u
 DTX_FN void dtx_group_mma_columns(float (&sum)[32][4], const uint32_t (&a)[4], uint64_t b, dtx_site site = {})
 {
 #if !defined(__CUDACC__)
+    dtx_simt_group_registers(a, site);
     dtx_simt_group_mma(sum[0], 256, a, 0, b, true, site);
 #elif defined(__CUDA_ARCH_FEAT_SM90_ALL)
     asm volatile("wgmma.mma_async.sync.aligned.m64n256k16.f32.bf16.bf16 {" DTX_WGMMA_SUMS_128

@@ -1,6 +1,7 @@
 /*
  * sm_90a in the emulator. Tile loads land as late as is legal (in LIFO order: at once); products happen when a wait
- * covers them: until then the sums are NaN, and operands in shared memory must stay.
+ * covers them: until then the sums are NaN, and operands in shared memory and registers must stay. The registers of a
+ * product need a fence between the last wait and it.
  */
 #include "kernels/device/hopper.h"
 
@@ -155,6 +156,21 @@ static mma_group *group_of(thread_state *t)
     return &list[(size_t)t->number / 128];
 }
 
+void dtx_simt_group_fence()
+{
+    thread_state *t = running();
+    group_of(t)->lane[t->number % 128].fenced = true;
+}
+
+void dtx_simt_group_registers(const uint32_t *a, struct dtx_site site)
+{
+    thread_state *t = running();
+    mma_group::lane_state *l = &group_of(t)->lane[t->number % 128];
+    if (!l->fenced)
+        dtx_simt_fault(site, "product without a fence since the last wait");
+    l->registers = a;
+}
+
 void dtx_simt_group_mma(float *sum, int columns, const uint32_t *a, uint64_t a_panel, uint64_t b_panel, bool add,
                         struct dtx_site site)
 {
@@ -177,6 +193,8 @@ void dtx_simt_group_mma(float *sum, int columns, const uint32_t *a, uint64_t a_p
     }
     if (a)
         memcpy(op->registers[lane], a, sizeof op->registers[lane]);
+    op->registers_of[lane] = g->lane[lane].registers;
+    g->lane[lane].registers = nullptr;
     op->sum[lane] = sum;
     std::vector<float> &kept = g->lane[lane].sums[sum];
     if (kept.empty()) {
@@ -259,8 +277,16 @@ void dtx_simt_group_wait(int groups_left, struct dtx_site site)
     }
     const mma_group::lane_state *l = &g->lane[t->number % 128];
     const int groups = (int)l->ends.size() - groups_left, until = groups > 0 ? l->ends[(size_t)groups - 1] : 0;
-    for (; g->done < until; g->done++)
-        multiply(g, &g->ops[(size_t)g->done]);
+    for (; g->done < until; g->done++) {
+        const mma_op *op = &g->ops[(size_t)g->done];
+        for (int lane = 0; lane < 128; lane++)
+            if (op->registers_of[lane] &&
+                memcmp(op->registers_of[lane], op->registers[lane], sizeof op->registers[lane]))
+                dtx_simt_fault(site, "registers of lane %d changed while a product read them", lane);
+        multiply(g, op);
+    }
+    for (auto &lane : g->lane)
+        lane.fenced = false;
     give_back(g);
     g->arrived = 0;
     if (g->done == (int)g->ops.size()) {

@@ -2,7 +2,9 @@
  * A stand-in for cuBLASLt (kernels/cuda/lt.h): column-major products in plain loops, in stream order, with sums in
  * double. Its only algorithm is number 7, for at most MOST_K of k, so that the way without the library is walked too.
  */
+#include <cmath>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 
 #define DTX_EMU
@@ -14,6 +16,7 @@ enum { ALGORITHM = 7, MOST_K = 6000, FAILED = 7 };
 
 struct desc {
     int32_t transpose_a, transpose_b;
+    const float *scale_a, *scale_b; /* on the device */
 };
 
 struct preference {
@@ -57,6 +60,10 @@ static int desc_destroy(void *d)
 static int desc_set(void *handle, int attribute, const void *value, size_t bytes)
 {
     desc *d = (desc *)handle;
+    if (bytes == sizeof(float *) && (attribute == LT_DESC_SCALE_A || attribute == LT_DESC_SCALE_B)) {
+        memcpy(attribute == LT_DESC_SCALE_A ? &d->scale_a : &d->scale_b, value, bytes);
+        return 0;
+    }
     if (bytes != sizeof(int32_t) || (attribute != LT_DESC_TRANSPOSE_A && attribute != LT_DESC_TRANSPOSE_B))
         return FAILED;
     memcpy(attribute == LT_DESC_TRANSPOSE_A ? &d->transpose_a : &d->transpose_b, value, bytes);
@@ -101,6 +108,11 @@ static int prefer_set(void *handle, int attribute, const void *value, size_t byt
     return 0;
 }
 
+static bool is_fp8(int type)
+{
+    return type == LT_R_8F_E4M3 || type == LT_R_8F_E5M2;
+}
+
 static int check(void *, void *handle, void *a_, void *b_, void *, void *d_, const struct lt_algorithm *algorithm,
                  struct lt_choice *out)
 {
@@ -112,6 +124,12 @@ static int check(void *, void *handle, void *a_, void *b_, void *, void *d_, con
     out->algorithm = *algorithm;
     if (algorithm->data[0] != ALGORITHM || depth != k || c->rows != m || c->columns != n)
         return FAILED;
+    if (is_fp8(a->type) || is_fp8(b->type)) { /* Hopper; rows along k, 16 bytes at once; not two of E5M2 */
+        const char *arch = getenv("DTX_EMU_ARCH");
+        if (!arch || atoi(arch) < 90 || !d->transpose_a || d->transpose_b || m % 16 || k % 16 || !is_fp8(a->type) ||
+            !is_fp8(b->type) || (a->type == LT_R_8F_E5M2 && b->type == LT_R_8F_E5M2))
+            return LT_NOT_SUPPORTED;
+    }
     return k > MOST_K ? LT_NOT_SUPPORTED : 0;
 }
 
@@ -126,8 +144,21 @@ static int choose(void *handle, void *d, void *a, void *b, void *c, void *out_la
     return code;
 }
 
+/* An 8-bit float of `mantissa` bits and this bias. E5M2 has infinities, E4M3 has not. */
+static float from_fp8(uint8_t code, int mantissa, int bias)
+{
+    int exponent = code >> mantissa & ((1 << (7 - mantissa)) - 1), rest = code & ((1 << mantissa) - 1);
+    float sign = code & 0x80 ? -1.f : 1.f;
+    if (mantissa == 3 ? (code & 0x7f) == 0x7f : exponent == 31)
+        return mantissa == 2 && rest == 0 ? sign * INFINITY : NAN;
+    return sign * (exponent ? ldexpf((float)(rest + (1 << mantissa)), exponent - bias - mantissa)
+                            : ldexpf((float)rest, 1 - bias - mantissa));
+}
+
 static float get(const void *p, int type, int64_t i)
 {
+    if (is_fp8(type))
+        return from_fp8(((const uint8_t *)p)[i], type == LT_R_8F_E4M3 ? 3 : 2, type == LT_R_8F_E4M3 ? 7 : 15);
     return type == LT_R_16BF ? dtx_load((const dtx_bf16 *)p + i) : ((const float *)p)[i];
 }
 
@@ -135,6 +166,7 @@ static void run(const desc &d, const layout &la, const layout &lb, const layout 
                 void *c, float alpha, float beta)
 {
     int64_t k = d.transpose_a ? la.rows : la.columns;
+    alpha *= (d.scale_a ? *d.scale_a : 1) * (d.scale_b ? *d.scale_b : 1);
     for (int64_t j = 0; j < lc.columns; j++)
         for (int64_t i = 0; i < lc.rows; i++) {
             double sum = 0;
@@ -161,14 +193,11 @@ static int product(void *handle, void *d_, const void *alpha, const void *a, voi
     desc description = *(desc *)d_;
     layout la = *(layout *)a_, lb = *(layout *)b_, lc = *(layout *)out_layout;
     float by = *(const float *)alpha, keep = *(const float *)beta;
-    return dtx_emu_submit(
-        stream,
-        [=] {
-            memset(work, 0xFF, work_bytes); /* the library may write all of it */
-            run(description, la, lb, lc, a, b, d, by, keep);
-            return 0;
-        },
-        false);
+    return dtx_emu_submit(stream, [=] {
+        memset(work, 0xFF, work_bytes); /* the library may write all of it */
+        run(description, la, lb, lc, a, b, d, by, keep);
+        return 0;
+    });
 }
 
 bool dtx_emu_lt_load(struct dtx_cuda_lt *out, char *why, size_t size)

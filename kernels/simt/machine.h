@@ -67,6 +67,7 @@ struct mma_op {
     bool in_registers, add;
     uint64_t a, b;
     uint32_t registers[128][4];
+    const uint32_t *registers_of[128]; /* where they stand and must stay; NULL: nobody said */
     float *sum[128];
 };
 struct mma_group {
@@ -74,6 +75,8 @@ struct mma_group {
     int done, arrived;
     struct lane_state {
         int issued;
+        bool fenced; /* since the last wait */
+        const uint32_t *registers;
         std::vector<int> ends;                      /* of committed groups, as counts of issued products */
         std::map<float *, std::vector<float>> sums; /* what the thread's registers hold when a wait gives them back */
     } lane[128];

@@ -1,8 +1,16 @@
 /*
  * A stand-in for NCCL (kernels/cuda/collectives.h): ranks are processes that exchange over MPI, each operation when its
- * stream comes to it. A communicator's members find each other by its id, as with NCCL: the id holds who made it.
+ * stream comes to it. What it reads is read then; what it writes is NaN until all is there. A communicator's members
+ * find each other by its id, as with NCCL: the id holds who made it.
+ *
+ * DTX_EMU_NCCL="hang R N" or "error R N": operation N (from 1) of rank R of the world never ends; with error its
+ * communicator says so, too.
  */
+#include <atomic>
+#include <cstdio>
+#include <cstdlib>
 #include <cstring>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -13,40 +21,39 @@
 #include "kernels/cuda/collectives.h"
 #include "kernels/simt/runtime.h"
 
-enum { FAILED = 3, FIRST_TAG = 1000, MOST_TAGS = 8000 };
+enum { FAILED = 3, REMOTE = 6, FIRST_TAG = 1000, MOST_TAGS = 8000 };
 
 struct maker {
     int rank, number;
 };
 
-struct flight {
-    MPI_Request request;
-    std::vector<char> data;
-};
-
 struct communicator {
     MPI_Comm handle;
-    std::vector<std::shared_ptr<flight>> sends;
+    std::atomic<bool> aborted;
+    std::atomic<int> error;
 };
 
-/* Operations between group_start and group_end. */
-struct group {
-    int depth, made;
-    struct operation {
-        void *stream;
-        communicator *comm;
-        const void *from;
-        void *to;
-        size_t bytes;
-        int peer;
-    };
-    std::vector<operation> list;
+struct operation {
+    void *stream;
+    communicator *comm;
+    const void *from; /* NULL: a receive */
+    void *to;         /* NULL: a send */
+    size_t bytes;
+    int peer;
 };
 
-static group *group_now()
+struct rank_state {
+    int depth, made;             /* groups that are open; ids made */
+    std::vector<operation> list; /* between group_start and group_end */
+    int64_t issued;              /* operations or groups */
+    int64_t odd;                 /* the one that never ends; 0: none */
+    bool fails;                  /* it says so */
+};
+
+static rank_state *state()
 {
-    static thread_local group g = {};
-    return &g;
+    static thread_local rank_state s = {};
+    return &s;
 }
 
 static int version(int *out)
@@ -55,9 +62,9 @@ static int version(int *out)
     return 0;
 }
 
-static const char *error_text(int)
+static const char *error_text(int code)
 {
-    return "an exchange over MPI failed";
+    return code == REMOTE ? "remote process exited or there was a network error" : "an exchange over MPI failed";
 }
 
 static int unique_id(struct nccl_id *out)
@@ -65,7 +72,7 @@ static int unique_id(struct nccl_id *out)
     maker m;
     memset(out, 0, sizeof *out);
     MPI_Comm_rank(MPI_COMM_WORLD, &m.rank);
-    m.number = group_now()->made++ % MOST_TAGS;
+    m.number = state()->made++ % MOST_TAGS;
     memcpy(out->bytes, &m, sizeof m);
     return 0;
 }
@@ -107,85 +114,147 @@ static int init(void **out, int size, struct nccl_id id, int rank)
 static int destroy(void *handle)
 {
     communicator *c = (communicator *)handle;
-    for (auto &f : c->sends)
-        MPI_Wait(&f->request, MPI_STATUS_IGNORE);
     MPI_Comm_free(&c->handle);
     delete c;
     return 0;
 }
 
-static int abort_now(void *)
+/* By any thread; the memory stays, since the owner may be in an operation. */
+static int abort_now(void *handle)
 {
+    communicator *c = (communicator *)handle;
+    if (!c->aborted)
+        fprintf(stderr, "stand-in for NCCL: communicator aborted\n");
+    c->aborted = true;
     return 0;
+}
+
+static int async_error(void *handle, int *out)
+{
+    *out = ((communicator *)handle)->error;
+    return 0;
+}
+
+/* One operation, or a group of messages, on its way. */
+struct exchange {
+    communicator *comm;
+    bool begun = false, never = false, fails = false;
+    std::vector<MPI_Request> requests;
+    std::vector<std::vector<char>> sent; /* copies */
+    struct arrival {
+        void *to;
+        std::vector<char> data;
+    };
+    std::vector<arrival> arrivals;
+    std::function<void(exchange *)> begin;
+
+    MPI_Request *request()
+    {
+        requests.push_back(MPI_REQUEST_NULL);
+        return &requests.back();
+    }
+    const char *copy(const void *from, size_t bytes)
+    {
+        sent.emplace_back((const char *)from, (const char *)from + bytes);
+        return sent.back().data();
+    }
+    char *arrive(void *to, size_t bytes)
+    {
+        arrivals.push_back({to, std::vector<char>(bytes)});
+        return arrivals.back().data.data();
+    }
+};
+
+/* Begins the exchange at the first call; then looks whether it is done. */
+static int progress(exchange *x)
+{
+    int done = 0;
+    if (x->comm->aborted)
+        return FAILED;
+    if (x->never) {
+        x->comm->error = x->fails ? REMOTE : 0;
+        return DTX_EMU_PENDING;
+    }
+    if (!x->begun) {
+        x->begun = true;
+        x->begin(x);
+        for (auto &a : x->arrivals)
+            memset(a.to, 0xff, a.data.size());
+    }
+    if (MPI_Testall((int)x->requests.size(), x->requests.data(), &done, MPI_STATUSES_IGNORE) != MPI_SUCCESS)
+        return FAILED;
+    if (!done)
+        return DTX_EMU_PENDING;
+    for (auto &a : x->arrivals)
+        memcpy(a.to, a.data.data(), a.data.size());
+    return 0;
+}
+
+static int submit(void *stream, communicator *comm, std::function<void(exchange *)> begin)
+{
+    std::shared_ptr<exchange> x(new exchange());
+    x->comm = comm;
+    x->begin = std::move(begin);
+    x->never = ++state()->issued == state()->odd;
+    x->fails = state()->fails;
+    return dtx_emu_submit(stream, [x] { return progress(x.get()); });
 }
 
 static int all_gather(const void *from, void *to, size_t count, int, void *handle, void *stream)
 {
     communicator *c = (communicator *)handle;
-    return dtx_emu_submit(
-        stream,
-        [=] {
-            std::vector<char> mine((const char *)from, (const char *)from + count);
-            return MPI_Allgather(mine.data(), (int)count, MPI_BYTE, to, (int)count, MPI_BYTE, c->handle) ? FAILED : 0;
-        },
-        true);
+    return submit(stream, c, [=](exchange *x) {
+        int size;
+        MPI_Comm_size(c->handle, &size);
+        const char *mine = x->copy(from, count);
+        char *all = x->arrive(to, count * (size_t)size);
+        MPI_Iallgather(mine, (int)count, MPI_BYTE, all, (int)count, MPI_BYTE, c->handle, x->request());
+    });
 }
 
 static int broadcast(const void *from, void *to, size_t count, int, int root, void *handle, void *stream)
 {
     communicator *c = (communicator *)handle;
-    return dtx_emu_submit(
-        stream,
-        [=] {
-            if (from != to)
-                memmove(to, from, count);
-            return MPI_Bcast(to, (int)count, MPI_BYTE, root, c->handle) ? FAILED : 0;
-        },
-        true);
+    return submit(stream, c, [=](exchange *x) {
+        char *data = x->arrive(to, count);
+        memcpy(data, from, count);
+        MPI_Ibcast(data, (int)count, MPI_BYTE, root, c->handle, x->request());
+    });
 }
 
-static int run(const std::vector<group::operation> &list)
+/* Sends end when their receives are there: those of large messages do so in NCCL. */
+static void exchange_messages(exchange *x, const std::vector<operation> &list)
 {
-    std::vector<MPI_Request> receives;
-    for (const auto &o : list) {
-        if (o.to) {
-            receives.push_back(MPI_REQUEST_NULL);
-            MPI_Irecv(o.to, (int)o.bytes, MPI_BYTE, o.peer, 0, o.comm->handle, &receives.back());
-            continue;
-        }
-        std::shared_ptr<flight> f(new flight());
-        f->data.assign((const char *)o.from, (const char *)o.from + o.bytes);
-        MPI_Isend(f->data.data(), (int)o.bytes, MPI_BYTE, o.peer, 0, o.comm->handle, &f->request);
-        o.comm->sends.push_back(f);
-    }
-    return MPI_Waitall((int)receives.size(), receives.data(), MPI_STATUSES_IGNORE) ? FAILED : 0;
+    x->requests.reserve(list.size());
+    x->sent.reserve(list.size());
+    x->arrivals.reserve(list.size());
+    for (const auto &o : list)
+        if (o.to)
+            MPI_Irecv(x->arrive(o.to, o.bytes), (int)o.bytes, MPI_BYTE, o.peer, 0, o.comm->handle, x->request());
+        else
+            MPI_Issend(x->copy(o.from, o.bytes), (int)o.bytes, MPI_BYTE, o.peer, 0, o.comm->handle, x->request());
 }
 
 static int group_start()
 {
-    group_now()->depth++;
+    state()->depth++;
     return 0;
 }
 
 static int group_end()
 {
-    group *g = group_now();
-    if (--g->depth > 0 || g->list.empty())
+    rank_state *s = state();
+    if (--s->depth > 0 || s->list.empty())
         return 0;
-    std::vector<group::operation> list;
-    list.swap(g->list);
-    bool waits = false; /* what is sent is copied */
-    for (const auto &o : list)
-        waits = waits || o.to;
-    void *stream = list[0].stream;
-    return dtx_emu_submit(
-        stream, [list] { return run(list); }, waits);
+    std::vector<operation> list;
+    list.swap(s->list);
+    return submit(list[0].stream, list[0].comm, [list](exchange *x) { exchange_messages(x, list); });
 }
 
-static int add(group::operation o)
+static int add(operation o)
 {
     group_start();
-    group_now()->list.push_back(o);
+    state()->list.push_back(o);
     return group_end();
 }
 
@@ -199,9 +268,23 @@ static int receive(void *to, size_t count, int, int peer, void *comm, void *stre
     return add({stream, (communicator *)comm, NULL, to, count, peer});
 }
 
-bool dtx_emu_nccl_load(struct dtx_nccl *out, char *, size_t)
+bool dtx_emu_nccl_load(struct dtx_nccl *out, char *why, size_t size)
 {
-    *out = {version,     error_text, unique_id,  init,      destroy, abort_now,
+    const char *text = getenv("DTX_EMU_NCCL");
+    char what[8];
+    int rank, mine;
+    long long number;
+    state()->odd = 0;
+    if (text && sscanf(text, "%7s %d %lld", what, &rank, &number) != 3) {
+        snprintf(why, size, "DTX_EMU_NCCL is '%s', not 'hang RANK NUMBER' or 'error RANK NUMBER'", text);
+        return false;
+    }
+    MPI_Comm_rank(MPI_COMM_WORLD, &mine);
+    if (text && mine == rank) {
+        state()->odd = state()->issued + number;
+        state()->fails = strcmp(what, "error") == 0;
+    }
+    *out = {version,     error_text, unique_id,  init,      destroy, abort_now, async_error,
             group_start, group_end,  all_gather, broadcast, send,    receive};
     return true;
 }

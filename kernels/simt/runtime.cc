@@ -5,6 +5,7 @@
  * order that streams and events allow). So a missing wait or event gives wrong numbers here, and not on a cluster.
  * One state for each thread of the operating system.
  */
+#include <atomic>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -14,6 +15,8 @@
 #include <memory>
 #include <random>
 #include <set>
+#include <time.h>
+#include <unistd.h>
 #include <vector>
 
 #define DTX_EMU
@@ -26,8 +29,9 @@ enum mode { NOW, LATE, RANDOM };
 struct stream;
 
 struct event {
-    uint64_t issued, done; /* records asked for and made */
-    struct stream *last;   /* the stream of the last one asked for */
+    std::atomic<uint64_t> issued, done; /* records asked for and made; read by any thread */
+    struct stream *last;                /* the stream of the last one asked for */
+    double when;                        /* of the last one made */
 };
 
 /* One piece of work of a stream: what it does, the event that must have been recorded so often before, and the event
@@ -36,7 +40,7 @@ struct work {
     std::function<int()> run;
     std::shared_ptr<event> before, after;
     uint64_t ticket;
-    bool waits = false; /* for other ranks: never run before the host waits, in the random mode */
+    struct stream *source = nullptr; /* where `before` is recorded */
 };
 
 struct stream {
@@ -47,6 +51,7 @@ struct runtime_state {
     enum mode mode;
     int fault; /* of work that ran later than its call: every call reports it from then on */
     std::map<char *, size_t> memory;
+    std::map<char *, size_t> pinned;
     std::vector<struct stream *> streams;
     std::map<void *, std::shared_ptr<event>> events;
     std::mt19937_64 random;
@@ -63,34 +68,63 @@ static bool ready(const struct stream *s)
     return !s->queue.empty() && (!s->queue.front().before || s->queue.front().before->done >= s->queue.front().ticket);
 }
 
-static void run_first(struct stream *s)
+static double now()
 {
-    /* Before the host stops for another rank, whatever of other streams needs no rank is done: what is sent to it, too.
-     */
-    for (struct stream *other : state()->streams)
-        while (s->queue.front().waits && other != s && ready(other) && !other->queue.front().waits)
-            run_first(other);
-    work w = std::move(s->queue.front());
-    s->queue.pop_front();
-    int code = w.run ? w.run() : 0;
-    if (code)
-        state()->fault = code;
-    if (w.after)
-        w.after->done = w.ticket > w.after->done ? w.ticket : w.after->done;
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* Runs the stream until it is empty, and of others what it waits for. */
+/* Runs a stream's first piece of work; false when it waits for an event or another rank. */
+static bool step(struct stream *s)
+{
+    if (!ready(s))
+        return false;
+    int code = s->queue.front().run ? s->queue.front().run() : 0;
+    if (code == DTX_EMU_PENDING)
+        return false;
+    work w = std::move(s->queue.front());
+    s->queue.pop_front();
+    if (code)
+        state()->fault = code;
+    if (w.after) {
+        w.after->when = now();
+        w.after->done = std::max<uint64_t>(w.ticket, w.after->done);
+    }
+    return true;
+}
+
+/* The stream, or what it waits for, one piece on. */
+static bool advance(struct stream *s)
+{
+    if (step(s))
+        return true;
+    if (s->queue.empty() || ready(s))
+        return false;
+    struct stream *other = s->queue.front().source;
+    return other != s && advance(other);
+}
+
+static struct stream *any_stream()
+{
+    struct runtime_state *r = state();
+    return r->streams[r->random() % r->streams.size()];
+}
+
+/* Runs the stream until it is empty, and of others what it waits for. While it waits for another rank all streams go
+ * on, as they do on a device. */
 static void drain(struct stream *s)
 {
     while (!s->queue.empty()) {
-        while (!ready(s)) {
-            struct stream *other = s->queue.front().before->last;
-            if (!ready(other))
-                drain(other);
-            else
-                run_first(other);
-        }
-        run_first(s);
+        if (state()->mode == RANDOM && state()->random() % 2)
+            step(any_stream());
+        if (s->queue.empty() || advance(s))
+            continue;
+        bool moved = false;
+        for (struct stream *other : state()->streams)
+            moved = (other != s && advance(other)) || moved;
+        if (!moved)
+            usleep(20);
     }
 }
 
@@ -107,28 +141,25 @@ static int submit(void *handle, work w)
     s->queue.push_back(std::move(w));
     if (r->mode == NOW)
         drain(s);
-    while (r->mode == RANDOM && r->random() % 2) {
-        struct stream *chosen = r->streams[r->random() % r->streams.size()];
-        if (ready(chosen) && !chosen->queue.front().waits)
-            run_first(chosen);
-    }
+    while (r->mode == RANDOM && r->random() % 2)
+        step(any_stream());
     return r->fault;
 }
 
-int dtx_emu_submit(void *stream, std::function<int()> run, bool waits)
+int dtx_emu_submit(void *stream, std::function<int()> run)
 {
-    return submit(stream, {std::move(run), nullptr, nullptr, 0, waits});
+    return submit(stream, {std::move(run), nullptr, nullptr, 0});
 }
 
 static int launch_later(void *, void *stream, struct dtx_simt_job *job)
 {
-    return submit(stream, {[job] { return dtx_simt_run(job); }, nullptr, nullptr, 0, false});
+    return submit(stream, {[job] { return dtx_simt_run(job); }, nullptr, nullptr, 0});
 }
 
-static bool on_device(const void *p)
+static bool lies_in(const std::map<char *, size_t> &all, const void *p)
 {
-    auto found = state()->memory.upper_bound((char *)p);
-    return found != state()->memory.begin() && (--found, (char *)p < found->first + found->second);
+    auto found = all.upper_bound((char *)p);
+    return found != all.begin() && (--found, (char *)p < found->first + found->second);
 }
 
 static const char *error_text(int code)
@@ -172,18 +203,45 @@ static int free_memory(void *p)
 
 static int copy(void *to, const void *from, size_t bytes, void *stream)
 {
-    if (on_device(from))
-        return submit(stream, {[=] { return memmove(to, from, bytes), 0; }, nullptr, nullptr, 0, false});
+    if (lies_in(state()->memory, from) || lies_in(state()->pinned, from))
+        return submit(stream, {[=] { return memmove(to, from, bytes), 0; }, nullptr, nullptr, 0});
     std::shared_ptr<std::vector<char>> staged(new std::vector<char>((const char *)from, (const char *)from + bytes));
-    return submit(stream, {[=] { return memcpy(to, staged->data(), bytes), 0; }, nullptr, nullptr, 0, false});
+    return submit(stream, {[=] { return memcpy(to, staged->data(), bytes), 0; }, nullptr, nullptr, 0});
 }
 
 static int zero(void *to, size_t bytes, void *stream)
 {
-    return submit(stream, {[=] { return memset(to, 0, bytes), 0; }, nullptr, nullptr, 0, false});
+    return submit(stream, {[=] { return memset(to, 0, bytes), 0; }, nullptr, nullptr, 0});
 }
 
-static int stream_create(void **out)
+static int memory_left(size_t *free_bytes, size_t *total)
+{
+    const char *text = getenv("DTX_EMU_MEMORY");
+    size_t used = 0;
+    for (const auto &m : state()->memory)
+        used += m.second;
+    *total = text ? (size_t)strtoull(text, nullptr, 10) : (size_t)1 << 40;
+    *free_bytes = used < *total ? *total - used : 0;
+    return 0;
+}
+
+static int host_alloc(void **out, size_t bytes)
+{
+    *out = malloc(bytes);
+    state()->pinned[(char *)*out] = bytes;
+    return 0;
+}
+
+static int host_free(void *p)
+{
+    drain_all();
+    if (state()->pinned.erase((char *)p) == 0)
+        return 1; /* cudaErrorInvalidValue */
+    free(p);
+    return 0;
+}
+
+static int stream_create(void **out, bool)
 {
     struct stream *s = new stream();
     state()->streams.push_back(s);
@@ -208,7 +266,7 @@ static int stream_wait(void *stream)
     return state()->fault;
 }
 
-static int event_create(void **out)
+static int event_create(void **out, bool)
 {
     std::shared_ptr<event> e(new event());
     state()->events[e.get()] = e;
@@ -226,13 +284,26 @@ static int event_record(void *handle, void *stream)
 {
     std::shared_ptr<event> e = state()->events[handle];
     e->last = (struct stream *)stream;
-    return submit(stream, {nullptr, nullptr, e, ++e->issued, false});
+    return submit(stream, {nullptr, nullptr, e, ++e->issued});
 }
 
 static int event_await(void *stream, void *handle)
 {
     std::shared_ptr<event> e = state()->events[handle];
-    return submit(stream, {nullptr, e, nullptr, e->issued, false});
+    return submit(stream, {nullptr, e, nullptr, e->issued, e->last});
+}
+
+static int event_happened(void *handle, bool *out)
+{
+    struct event *e = (struct event *)handle;
+    *out = e->done >= e->issued;
+    return 0;
+}
+
+static int event_seconds(void *from, void *to, double *out)
+{
+    *out = ((struct event *)to)->when - ((struct event *)from)->when;
+    return 0;
 }
 
 static int refuse_capture(void *)
@@ -251,9 +322,9 @@ static int refuse_launch(void *, void *)
 }
 
 static const struct dtx_cuda_runtime table = {
-    error_text, device_count, device_describe, device_choose,  alloc_memory, free_memory,
-    copy,       zero,         stream_create,   stream_free,    stream_wait,  event_create,
-    event_free, event_record, event_await,     refuse_capture, refuse_end,   refuse_launch};
+    error_text,   device_count, device_describe, device_choose, alloc_memory,   free_memory, copy,         zero,
+    memory_left,  host_alloc,   host_free,       stream_create, stream_free,    stream_wait, event_create, event_free,
+    event_record, event_await,  event_happened,  event_seconds, refuse_capture, refuse_end,  refuse_launch};
 
 /* The place of the variable's value among three names, 0 when it is absent, −1 when it is none of them. */
 static int choose(const char *variable, const char *a, const char *b, const char *c)

@@ -4,7 +4,10 @@
 
 #include <functional>
 
-/* Runs work() when the stream comes to it; 0 or the fault of earlier work. waits: for other ranks. */
-int dtx_emu_submit(void *stream, std::function<int()> work, bool waits);
+/* What work returns that waits for another rank: the stream stays there, and it is called again. */
+enum { DTX_EMU_PENDING = -1 };
+
+/* Calls work() when the stream comes to it; returns 0 or the fault of earlier work. */
+int dtx_emu_submit(void *stream, std::function<int()> work);
 
 #endif

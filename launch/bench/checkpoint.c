@@ -398,7 +398,7 @@ static enum dtx_status prepare(struct bench *b)
     b->total = b->mine;
     struct dtx_tensor sum = dtx_tensor_1d(&b->total, DTX_I64, 1);
     DTX_TRY(ctx, dtx_comm_all_reduce_sum(s->world, NULL, &sum));
-    return dtx_ckpt_staging_open(ctx, s->world, (size_t)b->mine, true, 0, &b->staging);
+    return dtx_ckpt_staging_open(ctx, s->world, s->backend, (size_t)b->mine, true, 0, &b->staging);
 }
 
 static enum dtx_status run(struct bench *b, int argc, char **argv)

@@ -138,9 +138,9 @@ struct dtx_cost dtx_cost_attn_fwd(const struct dtx_attn_fwd_args *args)
     const struct dtx_tensor *q = &args->q;
     double heads = (double)(q->dim[0] * q->dim[2] / args->maps);
     double pairs = dtx_attention_pairs(args->q_first, q->dim[1], args->k_first, args->k.dim[1]);
-    struct dtx_cost c = {.flops = heads * pairs *
-                                  dtx_attention_forward_flops(args->maps, (double)q->dim[3], (double)args->v.dim[3]),
-                         .bytes = BYTES(q, &args->k, &args->v, &args->o, &args->o2, &args->lse)};
+    struct dtx_cost c = {
+        .flops = heads * pairs * dtx_attention_forward_flops(args->maps, (double)q->dim[3], (double)args->v.dim[3]),
+        .bytes = BYTES(q, &args->k, &args->v, &args->o, &args->o2, &args->lse, &args->norm.y, &args->norm.rstd)};
     put_attention(&c, q, &args->v, args->maps);
     return c;
 }
@@ -152,7 +152,7 @@ struct dtx_cost dtx_cost_attn_merge(const struct dtx_attn_merge_args *args)
 
 struct dtx_cost dtx_cost_attn_finish(const struct dtx_attn_finish_args *args)
 {
-    return cost(&args->o1, 0, BYTES(&args->o1, &args->part_o2, &args->o, &args->o2));
+    return cost(&args->o1, 0, BYTES(&args->o1, &args->part_o2, &args->o, &args->o2, &args->norm.y, &args->norm.rstd));
 }
 
 struct dtx_cost dtx_cost_attn_dots(const struct dtx_attn_dots_args *args)

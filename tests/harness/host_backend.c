@@ -35,7 +35,15 @@ static enum dtx_status host_wait(struct dtx_queue *queue)
     return DTX_OK;
 }
 
-static const struct dtx_memory_table host_memory = {host_alloc, host_free, host_copy, host_copy, host_copy, host_zero};
+static enum dtx_status host_left(struct dtx_backend *backend, size_t *free_bytes, size_t *total)
+{
+    (void)backend;
+    *free_bytes = *total = 0;
+    return DTX_OK;
+}
+
+static const struct dtx_memory_table host_memory = {host_alloc, host_free,  host_copy, host_copy, host_copy,
+                                                    host_zero,  host_alloc, host_free, host_left};
 static const struct dtx_queue_table host_queue = {.wait = host_wait};
 
 void host_backend_init(struct host_backend *host, struct dtx_ctx *ctx)

@@ -92,8 +92,8 @@ static void weight(struct bench *b, const char *name, int count, int64_t n, int6
            100 * x / b->peak, 100 * w / b->peak);
 }
 
-/* Seconds of forward, dots and backward of `heads` differential heads or twice as many plain ones, added `count` times
- * to the step. */
+/* Seconds of forward (diff: with its norm), dots and backward of `heads` differential heads or twice as many plain
+ * ones, added `count` times to the step. */
 static double attention(struct bench *b, int count, int maps, int64_t heads, int64_t samples, int64_t t)
 {
     enum dtx_dtype act = b->e->act;
@@ -107,6 +107,10 @@ static double attention(struct bench *b, int count, int maps, int64_t heads, int
     struct dtx_attn_fwd_args forward = {.q = q, .k = k, .v = v, .lambda = lambda, .maps = maps, .scale = 0.125, .o = o};
     forward.o2 = o2;
     forward.lse = lse;
+    struct dtx_tensor gain = tensor(b, DTX_F32, OP_DIMS(dv)), y = tensor(b, act, 4, values);
+    struct dtx_tensor rstd = tensor(b, DTX_F32, OP_DIMS(samples, t, h));
+    if (maps == 2)
+        forward.norm = (struct dtx_attn_norm){gain, y, rstd, 1e-5, 0.5};
     struct dtx_attn_dots_args dots = {d, o, o2, lambda, dsum, dlambda, maps};
     struct dtx_attn_bwd_args backward = {
         .q = q, .k = k, .v = v, .lambda = lambda, .maps = maps, .scale = 0.125, .do_ = d};
@@ -120,8 +124,8 @@ static double attention(struct bench *b, int count, int maps, int64_t heads, int
     double seconds = BEST(b, count, dtx_attn_fwd(b->e->queue, &forward));
     seconds += BEST(b, count, dtx_attn_dots(b->e->queue, &dots));
     seconds += BEST(b, count, dtx_attn_bwd(b->e->queue, &backward));
-    struct dtx_tensor *all[] = {
-        &q, &k, &v, &o, &o2, &d, &lse, &dsum, &dq, &dk, &dvalue, &lambda, &dlambda, &forward.work, &backward.work};
+    struct dtx_tensor *all[] = {&q,  &k,      &v,      &o,       &o2,   &d, &lse,  &dsum,         &dq,
+                                &dk, &dvalue, &lambda, &dlambda, &gain, &y, &rstd, &forward.work, &backward.work};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         release(b, all[i]);
     return seconds;
@@ -159,12 +163,11 @@ static void elements(struct bench *b)
     struct dtx_tensor work = tensor(b, DTX_U8, OP_DIMS((int64_t)dtx_rmsnorm_bwd_work_bytes(queue, &back)));
     back.work = work;
     BEST(b, 2 * LAYERS + 1, dtx_rmsnorm_bwd(queue, &back));
-    norm.x = back.x = back.dx = dtx_tensor_view_2d(&x, TOKENS * HEADS, 2 * WIDTH);
-    norm.y = back.dy = dtx_tensor_view_2d(&y, TOKENS * HEADS, 2 * WIDTH);
-    norm.rstd = back.rstd = rstd;
-    norm.gain.dim[0] = back.gain.dim[0] = back.dgain.dim[0] = 2 * WIDTH;
+    back.x = back.dx = dtx_tensor_view_2d(&x, TOKENS * HEADS, 2 * WIDTH);
+    back.dy = dtx_tensor_view_2d(&y, TOKENS * HEADS, 2 * WIDTH);
+    back.rstd = rstd;
+    back.gain.dim[0] = back.dgain.dim[0] = 2 * WIDTH;
     back.residual = (struct dtx_tensor){0};
-    BEST(b, LAYERS, dtx_rmsnorm_fwd(queue, &norm));
     BEST(b, LAYERS, dtx_rmsnorm_bwd(queue, &back));
     struct dtx_rope_args rope = {.x = dtx_tensor_view_4d(&x, TOKENS / SEQ, SEQ, 2 * HEADS, WIDTH), .table = table};
     rope.y = rope.x;

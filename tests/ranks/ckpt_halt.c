@@ -29,7 +29,7 @@ int main(void)
     size_t bytes = dtx_ckpt_staging_bytes(state.items, state.n);
     struct dtx_ckpt_item *items = malloc((size_t)state.n * sizeof *items);
     memcpy(items, state.items, (size_t)state.n * sizeof *items);
-    CHECK_OK(world, dtx_ckpt_staging_open(&ctx, world, bytes, true, 0, &staging));
+    CHECK_OK(world, dtx_ckpt_staging_open(&ctx, world, NULL, bytes, true, 0, &staging));
     CHECK_OK(world, dtx_ckpt_staging_place(staging, items, state.n));
     if (world->rank == 0)
         dtx_ckpt_staging_start(staging, dir, NULL, items, state.n, &meta, NULL);

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "parallel/comm_nccl.h"
+#include "parallel/comm_queue.h"
 #include "tests/harness/mesh_run.h"
 #include "tests/harness/rank_check.h"
 
@@ -111,6 +112,52 @@ static void ring(struct place *p)
     dtx_tensor_free(p->backend, &y);
 }
 
+/* Sums that are started, and what the queue does before, meanwhile and after. */
+static void started(struct place *p, struct dtx_comm *comm, bool late)
+{
+    enum { N = 1000, ROUNDS = 6 };
+    float mine[N], must[N], got[N];
+    struct dtx_tensor x[ROUNDS], plain;
+    struct dtx_event event[ROUNDS];
+    for (int i = 0; i < N; i++)
+        mine[i] = (float)(comm->rank + 1) * (float)i;
+    plain = on_device(p, DTX_F32, N, mine);
+    for (int r = 0; r < ROUNDS; r++)
+        x[r] = on_device(p, DTX_F32, N, mine);
+    for (int r = 0; r < ROUNDS; r++) {
+        struct dtx_add_args twice = {.x = x[r], .y = x[r], .z = x[r], .alpha = 1};
+        CHECK_OK(p->mpi, dtx_add(p->queue, &twice)); /* what is started comes after it */
+        CHECK_OK(p->mpi, dtx_comm_start_all_reduce_sum(comm, p->queue, &x[r], &event[r]));
+    }
+    CHECK_OK(p->mpi, p->backend->queues->wait(p->queue));
+    if (late) /* device memory of the emulator is host memory: the queue has gone on without it */
+        CHECK_THAT(p->mpi, ((float *)x[ROUNDS - 1].data)[5] == 2 * mine[5],
+                   "the queue has waited for what was started");
+    CHECK_OK(p->mpi, dtx_comm_all_reduce_sum(comm, p->queue, &plain)); /* after all that was started */
+    float ranks = (float)(comm->size * (comm->size + 1) / 2);
+    for (int r = 0; r < ROUNDS; r++) {
+        CHECK_OK(p->mpi, dtx_event_wait(&event[r]));
+        struct dtx_add_args twice = {.x = x[r], .y = x[r], .z = x[r], .alpha = 1};
+        CHECK_OK(p->mpi, dtx_add(p->queue, &twice));
+        CHECK_OK(p->mpi, dtx_tensor_get(p->queue, &x[r], got));
+        for (int i = 0; i < N; i++)
+            CHECK_THAT(p->mpi, got[i] == 4 * ranks * (float)i, "started sum %d: element %d is %g", r, i,
+                       (double)got[i]);
+        dtx_tensor_free(p->backend, &x[r]);
+    }
+    for (int i = 0; i < N; i++)
+        must[i] = ranks * (float)i;
+    compare(p, &plain, must, "a plain sum beside started ones");
+    struct dtx_tensor part = on_device(p, DTX_F32, N / 4, mine), in = on_device(p, DTX_F32, N, mine),
+                      out = on_device(p, DTX_F32, N, mine);
+    CHECK_OK(p->mpi, dtx_comm_start_reduce_scatter_sum(comm, p->queue, &in, &part, &event[0]));
+    CHECK_OK(p->mpi, dtx_comm_start_all_gather(comm, p->queue, &part, &out, &event[1]));
+    CHECK_OK(p->mpi, dtx_event_wait(&event[1])); /* with all before it */
+    compare(p, &out, must, "started reduce-scatter and all-gather");
+    dtx_tensor_free(p->backend, &part);
+    dtx_tensor_free(p->backend, &in);
+}
+
 static void exchanges(struct dtx_comm *world, const char *streams)
 {
     static const int64_t counts[] = {1, 3, 4, 1000, MOST};
@@ -127,6 +174,12 @@ static void exchanges(struct dtx_comm *world, const char *streams)
         collectives(&p, DTX_I64, counts[i]);
     }
     ring(&p);
+    struct dtx_comm *overlapping;
+    CHECK_OK(world, dtx_comm_split(nccl, 0, world->rank, "grads", &overlapping));
+    started(&p, overlapping, false);
+    CHECK_OK(world, dtx_comm_async(overlapping, 4));
+    started(&p, overlapping, strcmp(streams, "late") == 0);
+    dtx_comm_free(overlapping);
     CHECK_OK(world, dtx_comm_split(nccl, world->rank % 2, world->rank, "pairs", &pairs));
     CHECK_THAT(world, pairs->size == 2 && pairs->rank == world->rank / 2, "split: rank %d of %d", pairs->rank,
                pairs->size);
@@ -143,6 +196,7 @@ static void exchanges(struct dtx_comm *world, const char *streams)
     unsetenv("DTX_EMU_STREAMS");
 }
 
+/* cp > 2: as a ring. */
 static void training(struct dtx_comm *world, int tp, int pp, int dp, int cp, int zero, const char *streams)
 {
     enum { STEPS = 2 };
@@ -150,11 +204,13 @@ static void training(struct dtx_comm *world, int tp, int pp, int dp, int cp, int
     struct dtx_test_model m = dtx_test_model_default();
     m.dtype = DTX_F64;
     m.global_batch = 4;
+    m.length = 16;
     double *one = dtx_test_numbers(world, &m, STEPS, &count);
     m.tp = tp;
     m.pp = pp;
     m.dp = dp;
     m.cp = cp;
+    m.ring = cp > 2;
     m.zero = zero;
     m.device = "emu";
     setenv("DTX_EMU_STREAMS", streams, 1);
@@ -183,6 +239,7 @@ static int run(struct dtx_comm *world)
     training(world, 1, 2, 2, 1, 0, "random");
     training(world, 2, 2, 1, 1, 0, "late");
     training(world, 1, 1, 2, 2, 1, "now");
+    training(world, 1, 1, 1, 4, 1, "late");
     return 0;
 }
 

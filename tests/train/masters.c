@@ -10,6 +10,7 @@
 #include <string.h>
 #include <cmocka.h>
 
+#include "kernels/round.h"
 #include "tests/harness/engine.h"
 #include "trainer/optim.h"
 
@@ -22,12 +23,14 @@ struct open {
     struct dtx_engine_batch batch; /* of step 0 */
 };
 
-static void open_engine(struct open *o, const struct dtx_test_model *model, double decay, bool decay_embeddings)
+static void open_engine(struct open *o, const struct dtx_test_model *model, double decay, bool decay_embeddings,
+                        bool stochastic)
 {
     o->model = *model;
     dtx_test_config(model, &o->config);
     o->config.optim.decay = decay;
     o->config.optim.decay_embeddings = decay_embeddings;
+    o->config.optim.stochastic = stochastic;
     dtx_test_engine_open(&o->one, &o->config, dtx_isa_detect());
     o->engine = o->one.engine;
     int64_t n = model->global_batch * model->length;
@@ -42,6 +45,39 @@ static void close_engine(struct open *o)
     free(o->buffer);
 }
 
+/* Masters rounded stochastically: the same function of the master after a step and when weights are made anew. */
+static void test_stochastic_rounding(void **state)
+{
+    (void)state;
+    struct open o;
+    struct dtx_step_result result;
+    struct dtx_test_model model = dtx_test_model_default();
+    model.dtype = DTX_BF16;
+    open_engine(&o, &model, 0.1, true, true);
+    struct dtx_params *p = dtx_engine_params(o.engine);
+    int64_t otherwise = 0, all = 0;
+    for (int again = 0; again < 2; again++) {
+        if (again)
+            assert_int_equal(dtx_params_refresh(p, dtx_engine_queue(o.engine)), DTX_OK);
+        else
+            assert_int_equal(dtx_engine_step(o.engine, &o.batch, 1, 1e-2, &result), DTX_OK);
+        for (int r = 0; r < p->n; r++) {
+            const struct dtx_param *item = &p->item[r];
+            const float *master = item->master.data;
+            for (int64_t i = 0; i < item->count && item->weight.dtype == DTX_BF16; i++) {
+                uint32_t bits;
+                memcpy(&bits, &master[i], sizeof bits);
+                uint16_t weight = ((uint16_t *)item->weight.data)[i];
+                assert_int_equal(weight, dtx_round_bits(bits) >> 16);
+                otherwise += weight != dtx_f32_to_bf16(master[i]);
+                all++;
+            }
+        }
+    }
+    assert_true(otherwise > all / 8 && otherwise < all * 3 / 8); /* a quarter */
+    close_engine(&o);
+}
+
 /* A weight of 1 is moved by 1e-3 a step, an eighth of its bf16 spacing. */
 static void test_small_updates_add_up(void **state)
 {
@@ -49,7 +85,7 @@ static void test_small_updates_add_up(void **state)
     struct open o;
     struct dtx_test_model model = dtx_test_model_default();
     model.dtype = DTX_BF16;
-    open_engine(&o, &model, 0.0, true);
+    open_engine(&o, &model, 0.0, true, false);
     struct dtx_queue *queue = dtx_engine_queue(o.engine);
     struct dtx_params *p = dtx_engine_params(o.engine);
     struct dtx_param *item = dtx_params_find(p, "layers.01.ffn.up");
@@ -87,9 +123,9 @@ static void test_gradients_add_up(void **state)
     struct dtx_test_model model = dtx_test_model_default();
     model.dtype = DTX_BF16;
     model.global_batch = 1;
-    open_engine(&one, &model, 0.0, true);
+    open_engine(&one, &model, 0.0, true, false);
     model.global_batch = TIMES;
-    open_engine(&many, &model, 0.0, true);
+    open_engine(&many, &model, 0.0, true, false);
     for (int64_t i = 0; i < model.length; i++) /* targets: a power of two of them divides without rounding */
         one.buffer[model.length + i] = i < 8 ? (int32_t)i : -1;
     for (int k = 0; k < TIMES; k++) {
@@ -135,8 +171,8 @@ static void test_decay_touches_matrices_only(void **state)
         struct dtx_step_result result;
         struct dtx_test_model model = dtx_test_model_default();
         model.dtype = DTX_F32;
-        open_engine(&plain, &model, 0.0, embeddings);
-        open_engine(&decayed, &model, 0.9, embeddings);
+        open_engine(&plain, &model, 0.0, embeddings, false);
+        open_engine(&decayed, &model, 0.9, embeddings, false);
         assert_int_equal(dtx_engine_step(plain.engine, &plain.batch, 1, 1e-2, &result), DTX_OK);
         assert_int_equal(dtx_engine_step(decayed.engine, &decayed.batch, 1, 1e-2, &result), DTX_OK);
         struct dtx_params *p = dtx_engine_params(plain.engine), *q = dtx_engine_params(decayed.engine);
@@ -159,8 +195,8 @@ static void test_zero_gradients(void **state)
     struct dtx_step_result result;
     struct dtx_test_model model = dtx_test_model_default();
     model.dtype = DTX_F32;
-    open_engine(&before, &model, 0.5, true);
-    open_engine(&after, &model, 0.5, true);
+    open_engine(&before, &model, 0.5, true, false);
+    open_engine(&after, &model, 0.5, true, false);
     int64_t n = model.global_batch * model.length;
     memset(after.buffer + n, 0xff, (size_t)n * sizeof *after.buffer);
     for (int step = 1; step <= 3; step++)
@@ -183,7 +219,8 @@ static void test_zero_gradients(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_small_updates_add_up), cmocka_unit_test(test_gradients_add_up),
-        cmocka_unit_test(test_decay_touches_matrices_only), cmocka_unit_test(test_zero_gradients)};
+        cmocka_unit_test(test_stochastic_rounding), cmocka_unit_test(test_small_updates_add_up),
+        cmocka_unit_test(test_gradients_add_up), cmocka_unit_test(test_decay_touches_matrices_only),
+        cmocka_unit_test(test_zero_gradients)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -35,7 +35,7 @@ static void start(struct run *run, bool thread)
     run->items = malloc((size_t)run->live.n * sizeof *run->items);
     memcpy(run->items, run->live.items, (size_t)run->live.n * sizeof *run->items);
     size_t bytes = dtx_ckpt_staging_bytes(run->items, run->live.n);
-    assert_int_equal(dtx_ckpt_staging_open(&run->ctx, run->self, bytes, thread, 0, &run->staging), DTX_OK);
+    assert_int_equal(dtx_ckpt_staging_open(&run->ctx, run->self, NULL, bytes, thread, 0, &run->staging), DTX_OK);
 }
 
 static void finish(struct run *run)

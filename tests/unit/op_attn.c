@@ -1,6 +1,7 @@
 /* test: label=unit timeout=300 */
 /* attn_fwd, attn_dots, attn_bwd against the references: sizes, GQA, documents, pieces, parts, empty rows. Pieces of
- * keys merged by attn_merge and attn_finish are the whole; gradients with `parts` are added to what is there. */
+ * keys merged by attn_merge and attn_finish are the whole; gradients with `parts` are added to what is there. The norm
+ * behind attention is that of o as it is written, and changes nothing else. */
 #include "tests/harness/op_case.h"
 
 #include <string.h>
@@ -9,6 +10,7 @@ struct shape {
     int64_t b, tq, tk, h, hkv, d, dv;
     int maps;
     int64_t q_first, k_first, document; /* document: length of each, 0: none */
+    int64_t window;                     /* with documents: how many keys a query sees at most, 0: all */
     bool parts;
 };
 
@@ -20,6 +22,8 @@ static struct op_array documents(struct op_env *e, const struct shape *s)
         for (int64_t i = 0; i < s->tq; i++) {
             int64_t position = s->q_first + i, length = s->document + b;
             start[b * s->tq + i] = (int32_t)(position / length * length);
+            if (s->window && position - s->window + 1 > start[b * s->tq + i])
+                start[b * s->tq + i] = (int32_t)(position - s->window + 1);
             if (position % 11 == 10)
                 start[b * s->tq + i] = (int32_t)position + 1; /* sees no key */
         }
@@ -112,6 +116,100 @@ static void forward_case(struct op_env *e, const void *data)
     op_compare(e, "lse", &lse, 2);
     if (s->maps == 2)
         op_compare_slack(e, "o2", &o2, 2, o2_terms);
+}
+
+/* The norm's tensors for rows of s->dv; with_gain: else absent. */
+struct norm {
+    struct op_array gain, y, rstd;
+    struct dtx_attn_norm args;
+};
+
+static struct norm make_norm(struct op_env *e, const struct shape *s, bool with_gain)
+{
+    struct norm n = {.y = op_output(e, e->act, OP_DIMS(s->b, s->tq, s->h, s->dv)),
+                     .rstd = op_output(e, e->master, OP_DIMS(s->b, s->tq, s->h))};
+    n.args = (struct dtx_attn_norm){.y = n.y.t, .rstd = n.rstd.t, .eps = 1e-5, .out_scale = 0.645};
+    if (with_gain) {
+        n.gain = op_random(e, "gain", e->master, 1, OP_DIMS(s->dv));
+        n.args.gain = n.gain.t;
+    }
+    return n;
+}
+
+/* `got` and `like` must hold the same bits. */
+static void same_bits(struct op_env *e, const char *name, const struct op_array *got, const struct op_array *like)
+{
+    size_t bytes = dtx_tensor_bytes(&got->t);
+    char *a = malloc(bytes + 1), *b = malloc(bytes + 1);
+    op_ok(e, dtx_tensor_get(e->queue, &got->t, a));
+    op_ok(e, dtx_tensor_get(e->queue, &like->t, b));
+    if (memcmp(a, b, bytes) != 0)
+        fail_msg("%s has other bits (%s, %s)", name, dtx_dtype_name(e->act), dtx_isa_name(e->backend->isa));
+    free(a);
+    free(b);
+}
+
+static void near(const char *name, int64_t i, double got, double want, double relative)
+{
+    if (!(fabs(got - want) <= relative * fabs(want)))
+        fail_msg("%s[%lld] = %.9g, must be %.9g", name, (long long)i, got, want);
+}
+
+/* y and rstd are the reference's norm of the o that was written; on the CPU rmsnorm_fwd's bits. */
+static void check_norm(struct op_env *e, const struct shape *s, struct op_array *o, struct norm *n)
+{
+    int64_t rows = s->b * s->tq * s->h, width = s->dv;
+    double *y = op_doubles(e, o->n), *rstd = op_doubles(e, rows), wide = e->act == DTX_F64 ? 1e-14 : 2e-6;
+    op_read(e, o);
+    op_read(e, &n->y);
+    op_read(e, &n->rstd);
+    e->exact->rmsnorm_fwd(rows, width, o->value, n->gain.value, n->args.eps, n->args.out_scale, y, rstd);
+    for (int64_t i = 0; i < rows; i++)
+        near("rstd", i, n->rstd.value[i], rstd[i], wide);
+    for (int64_t i = 0; i < o->n; i++)
+        near("y", i, n->y.value[i], y[i], e->act == DTX_BF16 ? 0x1p-8 + wide : wide);
+    op_compare_bits(e, "y", &n->y);
+    op_compare_bits(e, "rstd", &n->rstd);
+    if (strcmp(op_device(), "cpu") != 0)
+        return;
+    struct op_array y_again = op_output(e, e->act, OP_DIMS(rows, width)),
+                    rstd_again = op_output(e, e->master, OP_DIMS(rows));
+    struct dtx_rmsnorm_fwd_args norm = {.x = dtx_tensor_view_2d(&o->t, rows, width),
+                                        .gain = n->args.gain,
+                                        .y = y_again.t,
+                                        .rstd = rstd_again.t,
+                                        .eps = n->args.eps,
+                                        .out_scale = n->args.out_scale};
+    op_ok(e, dtx_rmsnorm_fwd(e->queue, &norm));
+    same_bits(e, "y", &n->y, &y_again);
+    same_bits(e, "rstd", &n->rstd, &rstd_again);
+}
+
+/* With the norm and without: the same o, o2 and lse. Even numbers of heads have a gain. */
+static void norm_case(struct op_env *e, const void *data)
+{
+    const struct shape *s = data;
+    struct inputs in = make_inputs(e, s);
+    struct norm norm = make_norm(e, s, s->h % 2 == 0);
+    struct op_array o[2], o2[2], lse[2];
+    for (int i = 0; i < 2; i++) {
+        o[i] = op_output(e, e->act, OP_DIMS(s->b, s->tq, s->h, s->dv));
+        o2[i] = op_output(e, e->act, OP_DIMS(s->b, s->tq, s->h, s->dv));
+        lse[i] = op_output(e, e->master, OP_DIMS(s->b, s->maps * s->h, s->tq));
+        struct dtx_attn_fwd_args args = {in.q.t,     in.k.t,  in.v.t,   in.lambda.t,  in.doc.t, s->q_first,
+                                         s->k_first, s->maps, s->parts, in.ref.scale, o[i].t,   .lse = lse[i].t};
+        if (s->maps == 2)
+            args.o2 = o2[i].t;
+        if (i == 0)
+            args.norm = norm.args;
+        args.work = op_work(e, dtx_attn_fwd_work_bytes(e->queue, &args));
+        op_ok(e, dtx_attn_fwd(e->queue, &args));
+    }
+    same_bits(e, "o", &o[0], &o[1]);
+    same_bits(e, "lse", &lse[0], &lse[1]);
+    if (s->maps == 2)
+        same_bits(e, "o2", &o2[0], &o2[1]);
+    check_norm(e, s, &o[0], &norm);
 }
 
 static void dots_case(struct op_env *e, const void *data)
@@ -247,6 +345,11 @@ static const struct shape wide[] = {
     {1, 200, 200, 3, 1, 64, 64, 1, .q_first = 0},
     {1, 65, 65, 1, 1, 96, 96, 1, .q_first = 0},
     {1, 130, 130, 1, 1, 128, 128, 1, .q_first = 0},
+    {1, 210, 210, 1, 1, 64, 128, 2, .document = 150, .window = 33}, /* more tiles than stages */
+    {1, 150, 150, 2, 1, 128, 256, 2, .document = 100, .window = 70},
+    {1, 70, 200, 2, 1, 128, 128, 1, .q_first = 128, .document = 190, .parts = true},
+    {1, 70, 420, 1, 1, 64, 128, 2, .q_first = 350},
+    {1, 40, 270, 1, 1, 128, 256, 2, .q_first = 230},
     {1, 1, 130, 2, 1, 64, 128, 2, .q_first = 129}, /* generation with a cache */
     {1, 33, 100, 2, 1, 64, 128, 2, .q_first = 67}, /* prefill behind a cache */
     {1, 70, 90, 2, 2, 32, 64, 2, .q_first = 128, .k_first = 60, .document = 37, .parts = true},
@@ -271,6 +374,34 @@ static void forward(void **state)
 {
     (void)state;
     run_all(forward_case);
+}
+
+static const struct shape normed[] = {
+    {2, 13, 13, 2, 2, 6, 10, 2, .q_first = 0},                /* odd sizes */
+    {1, 37, 37, 4, 2, 16, 16, 1, .q_first = 0},               /* plain with GQA */
+    {2, 70, 70, 4, 2, 16, 32, 2, .q_first = 0},               /* differential with GQA */
+    {2, 70, 70, 3, 1, 16, 32, 2, .document = 17},             /* documents, empty rows, no gain */
+    {1, 1, 90, 3, 1, 16, 32, 2, .q_first = 89},               /* generation with a cache */
+    {1, 8, 16, 2, 2, 8, 16, 2, .q_first = 0, .k_first = 100}, /* nothing visible at all */
+    {1, 3, 0, 2, 1, 16, 32, 2, .q_first = 0},                 /* no keys */
+    {1, 0, 5, 2, 1, 16, 32, 2, .q_first = 0},                 /* no queries */
+    {1, 40, 40, 1, 1, 300, 300, 2, .q_first = 0},             /* wide heads */
+    {1, 70, 70, 2, 1, 32, 64, 2, .q_first = 0},
+    {2, 97, 97, 2, 1, 64, 128, 2, .document = 40},
+    {1, 65, 65, 1, 1, 64, 128, 2, .q_first = 0},
+    {1, 70, 70, 2, 2, 96, 192, 2, .q_first = 0},
+    {1, 90, 90, 2, 1, 128, 256, 2, .q_first = 0},
+    {1, 130, 130, 2, 1, 64, 64, 1, .q_first = 0},
+    {1, 3, 0, 2, 1, 64, 128, 2, .q_first = 0}, /* no keys */
+};
+enum { NORMED = sizeof normed / sizeof *normed };
+
+static void norms(void **state)
+{
+    (void)state;
+    for (int i = 0; i < NORMED; i++)
+        for (enum dtx_dtype act = normed[i].d % 32 ? DTX_F64 : DTX_BF16; act <= DTX_BF16; act++)
+            op_run(act, norm_case, &normed[i]);
 }
 
 static void dots(void **state)
@@ -338,8 +469,13 @@ static void merge_case(struct op_env *e, const void *data)
         if (!first)
             op_ok(e, dtx_attn_merge(e->queue, &merge));
     }
-    struct dtx_attn_finish_args finish = {into[0].t, into[1].t, in.lambda.t, o.t, o2.t, s->maps};
+    struct norm norm = make_norm(e, s, s->h > 1);
+    struct dtx_attn_finish_args finish = {into[0].t, into[1].t, in.lambda.t, o.t, o2.t, s->maps, {.y = {0}}};
+    if (s->b == 1)
+        finish.norm = norm.args;
     op_ok(e, dtx_attn_finish(e->queue, &finish));
+    if (s->b == 1)
+        check_norm(e, s, &o, &norm);
     op_compare(e, "o", &o, 2);
     op_compare(e, "lse", &lse, 2);
     if (s->maps == 2)
@@ -419,6 +555,18 @@ static void refusal_case(struct op_env *e, const void *data)
     args.o2 = (struct dtx_tensor){0};
     op_refused(e, dtx_attn_fwd(e->queue, &args), "attn_fwd", "tensor o2", "[2,70,4,32]", NULL);
     args.o2 = o2.t;
+    args.parts = true;
+    args.norm = make_norm(e, &list[4], true).args;
+    op_refused(e, dtx_attn_fwd(e->queue, &args), "attn_fwd", "parts", "merged", NULL);
+    args.parts = false;
+    args.norm.gain.dim[0] = 16;
+    op_refused(e, dtx_attn_fwd(e->queue, &args), "attn_fwd", "tensor gain", "f32 [16]", "f32 [32]", NULL);
+    args.norm.rstd.dim[1] = 4;
+    op_refused(e, dtx_attn_fwd(e->queue, &args), "attn_fwd", "tensor rstd", "f32 [2,70,4]", NULL);
+    args.norm.y = args.o;
+    args.norm.rstd.dim[1] = 70;
+    op_refused(e, dtx_attn_fwd(e->queue, &args), "attn_fwd", "tensor y is o", NULL);
+    args.norm.y.data = NULL;
     args.lse = dtx_tensor_3d(lse.t.data, DTX_F32, 2, 4, 70);
     op_refused(e, dtx_attn_fwd(e->queue, &args), "attn_fwd", "tensor lse", "f32 [2,4,70]", "f32 [2,8,70]", NULL);
     args.lambda = (struct dtx_tensor){0};
@@ -433,7 +581,8 @@ static void refusals(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(forward), cmocka_unit_test(dots), cmocka_unit_test(backward),
-                                       cmocka_unit_test(merge),   cmocka_unit_test(nans), cmocka_unit_test(refusals)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(forward),  cmocka_unit_test(norms), cmocka_unit_test(dots),
+                                       cmocka_unit_test(backward), cmocka_unit_test(merge), cmocka_unit_test(nans),
+                                       cmocka_unit_test(refusals)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

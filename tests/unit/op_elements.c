@@ -1,5 +1,8 @@
 /* test: label=unit timeout=120 */
 /* add, swiglu, adamw, sqnorm, lambda. */
+#include <string.h>
+
+#include "kernels/base/rng.h"
 #include "tests/harness/op_case.h"
 
 static const int64_t counts[] = {1, 5, 16, 63, 1000, 1024, 1025, 70001};
@@ -90,6 +93,73 @@ static void swiglu_case(struct op_env *e, const void *data)
     op_ok(e, dtx_swiglu_bwd(e->queue, &backward));
     op_compare(e, "dg", &g, 3);
     op_compare(e, "du", &u, 3);
+}
+
+/* Written apart from kernels/round.h: the neighbour that a hash of the bits chooses. */
+static uint16_t rounded(float x)
+{
+    uint32_t u, mixed;
+    memcpy(&u, &x, sizeof u);
+    mixed = (u ^ (u >> 16)) * 2146121005U;
+    mixed = (mixed ^ (mixed >> 15)) * 2221713035U;
+    mixed = (mixed ^ (mixed >> 16)) % 65536;
+    return isfinite(x) ? (uint16_t)(((uint64_t)u + mixed) / 65536) : dtx_f32_to_bf16(x);
+}
+
+/* Stochastic rounding: one of the two neighbours, the value itself where bf16 has it, up as often as the part between
+ * them says; the same from add and adamw. */
+static void stochastic_case(struct op_env *e, const void *data)
+{
+    (void)data;
+    enum { N = 100003, BINS = 8 };
+    double *values = op_doubles(e, N), hyper[4] = {0, 1, 1, 1};
+    int n[BINS] = {0}, up[BINS] = {0};
+    for (int i = 0; i < N; i++)
+        values[i] = i < 256 ? (i % 2 ? -1 : 1) * (1 + (i / 2) / 128.0)
+                            : (float)ldexp(dtx_rng_uniform(5, (uint64_t)i) + 1, i % 9 - 4);
+    values[600] = INFINITY;
+    values[601] = NAN;
+    struct op_array x = op_values(e, DTX_F32, values, OP_DIMS(N)), z = op_output(e, DTX_BF16, OP_DIMS(N));
+    struct op_array weight = op_output(e, DTX_BF16, OP_DIMS(N));
+    struct dtx_add_args add = {.x = x.t, .z = z.t, .alpha = 1, .stochastic = true};
+    op_ok(e, dtx_add(e->queue, &add));
+    struct op_array none = op_values(e, DTX_F32, op_doubles(e, N), OP_DIMS(N));
+    struct op_array h = op_values(e, DTX_F64, hyper, OP_DIMS(4));
+    struct dtx_adamw_args adamw = {.grad = none.t, .weight = weight.t, .hyper = h.t, .eps = 1, .stochastic = true};
+    struct dtx_tensor *const state[] = {&adamw.master, &adamw.m, &adamw.v};
+    for (int s = 0; s < 3; s++) {
+        *state[s] = op_output(e, DTX_F32, OP_DIMS(N)).t;
+        op_ok(e,
+              e->backend->memory->copy(e->queue, state[s]->data, s ? none.t.data : x.t.data, dtx_tensor_bytes(&x.t)));
+    }
+    op_ok(e, dtx_adamw(e->queue, &adamw));
+    op_read(e, &z);
+    op_read(e, &weight);
+    for (int i = 0; i < N; i++) {
+        assert_true(i == 601 ? isnan(z.value[i]) : z.value[i] == (double)dtx_bf16_to_f32(rounded((float)values[i])));
+        assert_true(i == 600 || i == 601 || weight.value[i] == z.value[i]);
+        if (i < 256)
+            assert_true(z.value[i] == values[i]);
+        if (i < 602)
+            continue;
+        uint32_t bits;
+        float single = (float)values[i];
+        memcpy(&bits, &single, sizeof bits);
+        int bin = (int)(bits % 65536 * BINS / 65536);
+        n[bin]++;
+        up[bin] += z.value[i] > values[i];
+    }
+    for (int b = 0; b < BINS; b++) { /* five standard deviations */
+        double p = (b + 0.5) / BINS, bound = 5 * sqrt(p * (1 - p) * n[b]);
+        assert_true(n[b] > N / BINS / 2 && fabs(up[b] - p * n[b]) < bound);
+    }
+}
+
+static void stochastic(void **state)
+{
+    (void)state;
+    op_run_once(DTX_BF16, 1, dtx_isa_detect(), stochastic_case, NULL);
+    op_run_once(DTX_BF16, 3, DTX_ISA_PLAIN, stochastic_case, NULL);
 }
 
 static void swiglus(void **state)
@@ -312,8 +382,9 @@ static void refusals(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(adds),    cmocka_unit_test(casts),   cmocka_unit_test(swiglus),
-                                       cmocka_unit_test(adamws),  cmocka_unit_test(masters), cmocka_unit_test(sqnorms),
-                                       cmocka_unit_test(lambdas), cmocka_unit_test(refusals)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(adds),    cmocka_unit_test(casts),      cmocka_unit_test(swiglus),
+        cmocka_unit_test(adamws),  cmocka_unit_test(stochastic), cmocka_unit_test(masters),
+        cmocka_unit_test(sqnorms), cmocka_unit_test(lambdas),    cmocka_unit_test(refusals)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,6 +2,7 @@
 /* matmul: all layouts and dtypes, accumulate, scale, amax; a row of c does not depend on m. */
 #include <string.h>
 
+#include "kernels/base/rng.h"
 #include "tests/harness/op_case.h"
 
 struct shape {
@@ -111,6 +112,131 @@ static void rows_alone(void **state)
                 op_run_once(act, 1, isa, row_case, &(bool){transpose_b});
 }
 
+/* Written apart from kernels/round.h: the nearest 8-bit float, by the exponents that its `mantissa` bits reach down to.
+ */
+static double nearest_fp8(double x, int mantissa, int least, double largest)
+{
+    int exponent;
+    frexp(x, &exponent);
+    double step = ldexp(1, (exponent - 1 > least ? exponent - 1 : least) - mantissa);
+    return fmin(largest, fmax(-largest, nearbyint(x / step) * step)); /* ties to even */
+}
+
+/* The numbers that an operand of n values is rounded to, unscaled; returns what they are to be multiplied by. */
+static double to_fp8(const double *x, int64_t n, bool e5m2, double *out)
+{
+    double most = 0, largest = e5m2 ? 57344 : 448;
+    for (int64_t i = 0; i < n; i++)
+        most = fmax(most, fabs(x[i]));
+    float stretch = (float)largest / (most > 1e-30 ? (float)most : 1e-30f);
+    for (int64_t i = 0; i < n; i++)
+        out[i] = nearest_fp8((double)((float)x[i] * stretch), e5m2 ? 2 : 3, e5m2 ? -14 : -6, largest);
+    return 1 / (double)stretch;
+}
+
+/* Operands of very different sizes, so that subnormal numbers and zeros are among the rounded ones. */
+static double *of_many_sizes(struct op_env *e, const char *name, int64_t n)
+{
+    double *values = op_doubles(e, n);
+    uint64_t key = dtx_rng_key(9, name);
+    for (int64_t i = 0; i < n; i++)
+        values[i] = ref_round(ldexp(dtx_rng_normal(key, (uint64_t)i), -(int)(i % 5) * 4 - 3), e->act);
+    return values;
+}
+
+struct eight {
+    struct shape s;
+    enum dtx_fp8 kind;
+};
+
+static void fp8_case(struct op_env *e, const void *data)
+{
+    const struct eight *eight = data;
+    const struct shape *s = &eight->s;
+    struct op_array a =
+        op_values(e, e->act, of_many_sizes(e, "a", s->m * s->k), OP_DIMS(s->ta ? s->k : s->m, s->ta ? s->m : s->k));
+    struct op_array b =
+        op_values(e, e->act, of_many_sizes(e, "b", s->n * s->k), OP_DIMS(s->tb ? s->n : s->k, s->tb ? s->k : s->n));
+    struct op_array c = op_inout(e, "c", s->master_c ? e->master : e->act, 1e-2, OP_DIMS(s->m, s->n));
+    struct op_array scale = op_random(e, "scale", e->master, 1, OP_DIMS(1)), amax = op_output(e, e->master, OP_DIMS(1));
+    struct dtx_matmul_args args = {.a = a.t, .b = b.t, .c = c.t, s->ta, s->tb, .accumulate = s->accumulate};
+    args.fp8 = eight->kind;
+    if (s->scale)
+        args.scale = scale.t;
+    if (s->amax)
+        args.amax = amax.t;
+    struct op_expect x = op_expect(e, "c", s->m * s->n);
+    if (e->fresh) {
+        double *qa = op_doubles(e, a.n), *qb = op_doubles(e, b.n), *old = s->accumulate ? c.value : NULL;
+        double factor = s->scale ? scale.value[0] : 1;
+        factor *= to_fp8(a.value, a.n, eight->kind == DTX_FP8_E5M2, qa) * to_fp8(b.value, b.n, false, qb);
+        e->exact->matmul(s->m, s->n, s->k, s->ta, s->tb, qa, qb, old, factor, x.ref);
+        e->naive->matmul(s->m, s->n, s->k, s->ta, s->tb, qa, qb, old, factor, x.naive);
+    }
+    args.work = op_work(e, dtx_matmul_work_bytes(e->queue, &args));
+    op_ok(e, dtx_matmul(e->queue, &args));
+    op_compare(e, "c", &c, 2);
+    if (s->amax) {
+        double most = 0;
+        for (int64_t i = 0; i < c.n; i++)
+            most = fmax(most, fabs(c.value[i]));
+        op_read(e, &amax);
+        assert_true(amax.value[0] == most);
+    }
+}
+
+static void fp8(void **state)
+{
+    (void)state;
+    static const struct shape list[] = {
+        {48, 64, 96, .tb = true},                                       /* forward, as in a layer */
+        {48, 96, 64, .accumulate = true, .master_c = true},             /* for the input */
+        {64, 96, 48, .ta = true, .accumulate = true, .master_c = true}, /* for weights */
+        {33, 80, 32, .tb = true, .scale = true, .amax = true},
+        {5, 7, 19, .tb = true},
+        {17, 33, 70, .ta = true, .accumulate = true, .master_c = true},
+        {40, 48, 50, .scale = true},
+        {32, 16, 6400, .tb = true},
+        {0, 16, 16, .tb = true},
+        {3, 5, 0, .accumulate = true}};
+    for (size_t i = 0; i < sizeof list / sizeof *list; i++)
+        for (enum dtx_dtype act = DTX_F32; act <= DTX_BF16; act++)
+            for (enum dtx_fp8 kind = DTX_FP8_E4M3; kind <= DTX_FP8_E5M2; kind++)
+                op_run(act, fp8_case, &(struct eight){list[i], kind});
+}
+
+/* One infinity or NaN in an operand is not lost. */
+static void not_finite_case(struct op_env *e, const void *data)
+{
+    enum { M = 16, N = 32, K = 48 };
+    double values[2][N * K], bad = *(const double *)data;
+    for (int which = 0; which < 2; which++) {
+        for (int i = 0; i < N * K; i++)
+            values[0][i] = values[1][i] = 1e-3 * (i % 17);
+        values[which][5 * K + 3] = bad;
+        struct op_array a = op_values(e, e->act, values[0], OP_DIMS(M, K));
+        struct op_array b = op_values(e, e->act, values[1], OP_DIMS(N, K)), c = op_output(e, e->act, OP_DIMS(M, N));
+        struct dtx_matmul_args args = {.a = a.t, .b = b.t, .c = c.t, .transpose_b = true, .fp8 = DTX_FP8_E4M3};
+        args.work = op_work(e, dtx_matmul_work_bytes(e->queue, &args));
+        op_ok(e, dtx_matmul(e->queue, &args));
+        op_read(e, &c);
+        for (int i = 0; i < M; i++)
+            for (int j = 0; j < N; j++)
+                assert_true(isnan(c.value[i * N + j]) || (isnan(bad) && (which ? j : i) != 5));
+    }
+}
+
+static void fp8_not_finite(void **state)
+{
+    (void)state;
+    for (enum dtx_dtype act = DTX_F32; act <= DTX_BF16; act++)
+        for (int i = 0; i < 3; i++)
+            op_run_once(act, 1, strcmp(op_device(), "cpu") == 0 ? dtx_isa_detect() : 0, not_finite_case,
+                        &(double){i == 0   ? INFINITY
+                                  : i == 1 ? -INFINITY
+                                           : NAN});
+}
+
 static void refusal_case(struct op_env *e, const void *data)
 {
     (void)data;
@@ -137,7 +263,8 @@ static void refusals(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(shapes), cmocka_unit_test(large), cmocka_unit_test(rows_alone),
-                                       cmocka_unit_test(refusals)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(shapes),         cmocka_unit_test(large),
+                                       cmocka_unit_test(rows_alone),     cmocka_unit_test(fp8),
+                                       cmocka_unit_test(fp8_not_finite), cmocka_unit_test(refusals)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -99,24 +99,19 @@ static double out_scale(const struct dtx_layer *layer)
     return DTX_MUTANT(one_minus_lambda_init_forgotten) ? 1.0 : 1.0 - layer->lambda_init;
 }
 
-/* y = (1 − λ_init)·RMSNorm over each head's 2d columns (or o itself without sub-norm). */
-static enum dtx_status sub_norm(const struct dtx_layer *layer, struct dtx_tensor *own, const struct dtx_attn_core *core)
+/* y = (1 − λ_init)·RMSNorm over each head's 2d columns, in attention's epilogue. */
+static struct dtx_attn_norm sub_norm(const struct dtx_layer *layer, struct dtx_tensor *own,
+                                     const struct dtx_attn_core *core)
 {
-    struct dtx_env *env = layer->env;
-    struct dtx_tensor o = by_head(&own[S_O], core);
-    if (env->model->subnorm == DTX_SUBNORM_NONE) {
-        struct dtx_add_args scale = {.x = o, .z = by_head(&core->y, core), .alpha = out_scale(layer)};
-        return dtx_add(env->queue, &scale);
-    }
-    int64_t rows = o.dim[0] * o.dim[1] * o.dim[2], width = o.dim[3];
-    struct dtx_rmsnorm_fwd_args norm = {.x = dtx_tensor_view_2d(&o, rows, width),
-                                        .y = dtx_tensor_view_2d(&core->y, rows, width),
-                                        .rstd = dtx_tensor_1d(own[S_RSTD].data, env->master, rows),
-                                        .eps = 1e-5,
-                                        .out_scale = out_scale(layer)};
-    if (env->model->subnorm == DTX_SUBNORM_AFFINE)
+    struct dtx_tensor y = by_head(&core->y, core);
+    struct dtx_attn_norm norm = {.y = y,
+                                 .rstd =
+                                     dtx_tensor_3d(own[S_RSTD].data, layer->env->master, y.dim[0], y.dim[1], y.dim[2]),
+                                 .eps = 1e-5,
+                                 .out_scale = out_scale(layer)};
+    if (layer->env->model->subnorm == DTX_SUBNORM_AFFINE)
         norm.gain = own_param(layer, P_SUBNORM)->weight;
-    return dtx_rmsnorm_fwd(env->queue, &norm);
+    return norm;
 }
 
 static enum dtx_status sub_norm_backward(const struct dtx_layer *layer, struct dtx_tensor *own,
@@ -152,8 +147,13 @@ static enum dtx_status forward(const struct dtx_layer *layer, struct dtx_tensor 
     args.o = by_head(&own[S_O], core);
     args.o2 = by_head(&own[S_O2], core);
     args.lse = per_map(&own[S_LSE], core);
+    if (env->model->subnorm != DTX_SUBNORM_NONE) {
+        args.norm = sub_norm(layer, own, core);
+        return dtx_attn_run(env, core, &args);
+    }
     DTX_TRY(env->ctx, dtx_attn_run(env, core, &args));
-    return sub_norm(layer, own, core);
+    struct dtx_add_args scale = {.x = args.o, .z = by_head(&core->y, core), .alpha = out_scale(layer)};
+    return dtx_add(env->queue, &scale);
 }
 
 static enum dtx_status lambda_backward(const struct dtx_layer *layer, const struct dtx_tensor *dlambda)

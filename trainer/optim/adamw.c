@@ -23,7 +23,8 @@ static enum dtx_status update(struct dtx_queue *queue, const struct dtx_optim_co
                                   .beta2 = config->beta2,
                                   .eps = config->eps * item->row.eps_mult,
                                   .decay = item->row.decay ? config->decay * item->row.decay_mult : 0.0,
-                                  .lr_mult = item->row.lr_mult};
+                                  .lr_mult = item->row.lr_mult,
+                                  .stochastic = config->stochastic};
     if (item->weight.dtype != item->master.dtype)
         args.weight = dtx_param_part(item, &item->weight);
     return dtx_adamw(queue, &args);
