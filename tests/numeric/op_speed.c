@@ -172,7 +172,7 @@ static void elements(struct bench *b)
     struct dtx_rope_args rope = {.x = dtx_tensor_view_4d(&x, TOKENS / SEQ, SEQ, 2 * HEADS, WIDTH), .table = table};
     rope.y = rope.x;
     BEST(b, 4 * LAYERS, dtx_rope(queue, &rope));
-    struct dtx_add_args add = {x, y, x, 1};
+    struct dtx_add_args add = {.x = x, .y = y, .z = x, .alpha = 1};
     BEST(b, 2 * LAYERS, dtx_add(queue, &add));
     struct dtx_tensor g = tensor(b, act, OP_DIMS(TOKENS, FFN)), u = tensor(b, act, OP_DIMS(TOKENS, FFN));
     struct dtx_tensor h = tensor(b, act, OP_DIMS(TOKENS, FFN));
@@ -210,7 +210,7 @@ static void head_and_optimizer(struct bench *b)
     struct dtx_tensor hyper = tensor(b, DTX_F64, OP_DIMS(4)), sum = tensor(b, DTX_F64, OP_DIMS(1));
     struct dtx_tensor blocks = tensor(b, DTX_F64, OP_DIMS((n + 1023) / 1024));
     op_ok(b->e, dtx_tensor_zero(queue, &v));
-    struct dtx_adamw_args adamw = {w, m, v, grad, low, hyper, 0.9, 0.95, 1e-8, 0.1, 1};
+    struct dtx_adamw_args adamw = {w, m, v, grad, low, hyper, 0.9, 0.95, 1e-8, 0.1, 1, false};
     struct dtx_sqnorm_args norm = {grad, blocks, sum};
     BEST(b, 4, dtx_adamw(queue, &adamw));
     BEST(b, 4, dtx_sqnorm(queue, &norm));
