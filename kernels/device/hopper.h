@@ -12,11 +12,13 @@
 #include <cuda.h>
 typedef CUtensorMap dtx_tile_map;
 #else
-struct alignas(128) dtx_tile_map { /* as large as CUtensorMap */
+struct dtx_tile_map {
     const dtx_bf16 *base;
     int64_t size[4], stride[4]; /* of each dimension, in elements; stride[0] = 1 */
     int box[4];
+    char rest[40] = {}; /* as large as CUtensorMap, where PTX runs */
 };
+static_assert(sizeof(dtx_tile_map) == 128);
 void dtx_simt_arrival_init(uint64_t *barrier, int count);
 void dtx_simt_arrive(uint64_t *barrier, int bytes_expected, struct dtx_site site);
 void dtx_simt_arrival_wait(uint64_t *barrier, int parity, struct dtx_site site);

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <iterator>
 
+#include "kernels/base/mutant.h"
 #include "kernels/simt/machine.h"
 
 static thread_state *running()
@@ -62,7 +63,8 @@ void dtx_simt_arrive(uint64_t *barrier, int bytes_expected, struct dtx_site site
 void dtx_simt_arrival_wait(uint64_t *barrier, int parity, struct dtx_site site)
 {
     arrival_state s;
-    for (memcpy(&s, barrier, sizeof s); (s.phase_and_bytes & 1) == parity; memcpy(&s, barrier, sizeof s)) {
+    for (memcpy(&s, barrier, sizeof s); (s.phase_and_bytes & 1) == parity && !DTX_MUTANT(simt_arrival_passes);
+         memcpy(&s, barrier, sizeof s)) {
         machine_now()->arrivals[barrier].push_back(running());
         thread_wait("wait for arrivals", site);
     }
@@ -107,7 +109,7 @@ void dtx_simt_tile_load(void *to, const dtx_tile_map *map, uint64_t *barrier, co
     dtx_simt_check_access(to, bytes, 1024, "tile load", site);
     memory_poison(to, bytes);
     tile_copy c = {to, *map, barrier, {at[0], at[1], at[2], at[3]}};
-    if (m->settings.order == DTX_SIMT_LIFO)
+    if (m->settings.order == DTX_SIMT_LIFO || DTX_MUTANT(simt_tile_lands_early))
         tile_land(c);
     else
         m->tiles.push_back(c);

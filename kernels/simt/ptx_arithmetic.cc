@@ -88,7 +88,9 @@ static float fma_down(float a, float b, float c)
     double product = (double)a * b, sum = product + c; /* the product is exact */
     double part = sum - product, rest = (product - (sum - part)) + (c - part);
     float f = (float)sum;
-    return std::isfinite(f) && (f > sum || (f == sum && rest < 0)) ? std::nextafter(f, -INFINITY) : f;
+    return !DTX_MUTANT(ptx_rounds_to_nearest) && std::isfinite(f) && (f > sum || (f == sum && rest < 0))
+               ? std::nextafter(f, -INFINITY)
+               : f;
 }
 
 /* The high word of 1/x; the low word is 0. */
@@ -206,6 +208,7 @@ static const std::unordered_map<std::string, ptx_step *> &table()
         OP("fma.rm.f32", float, fma_down(a, b, c)),
         OP("ex2.approx.ftz.f32", float, std::exp2(a)),
         OP("rsqrt.approx.f32", float, 1 / std::sqrt(a)),
+        OP("rsqrt.approx.ftz.f32", float, 1 / std::sqrt(a)),
         OP("rcp.approx.ftz.f64", double, reciprocal_high(a)),
 
         COMPARE("eq", a == b),
@@ -245,8 +248,8 @@ static const std::unordered_map<std::string, ptx_step *> &table()
         CONVERT_WHOLE("s64", int64_t),
         CONVERT("f64.f32", double, float),
         CONVERT("rn.f32.f64", float, double),
-        OP("cvt.rni.f32.f32", float, std::rint(a)),
-        CONVERT("rzi.u32.f32", uint32_t, float),
+        OP("cvt.rni.f32.f32", float, std::nearbyint(a)),
+        OP("cvt.rzi.u32.f32", float, (a > 0 ? a < 0x1p32f ? (uint32_t)a : UINT32_MAX : 0u)),
         OP("cvt.sat.f32.f32", float, (a > 0 ? std::fmin(a, 1.f) : 0.f)),
         OP("cvt.rn.bf16x2.f32", float, dtx_pack_bf16(b, a)),
 

@@ -1,6 +1,7 @@
 /* Loads, stores, conversions of addresses, copies to shared memory. */
 #include <type_traits>
 
+#include "kernels/base/mutant.h"
 #include "kernels/simt/ptx.h"
 
 unsigned char *ptx_shared(const ptx_thread &t, const ptx_ins &i, uint32_t address, size_t bytes, size_t alignment)
@@ -41,7 +42,7 @@ static unsigned char *generic(const ptx_thread &t, const ptx_ins &i, uint64_t ad
         return p;
     if (p >= t.local && p + bytes <= t.local + t.kernel->local_bytes)
         return p;
-    if (!memory_find(p, bytes, last))
+    if (!memory_find(p, bytes, last) && !DTX_MUTANT(ptx_bounds_unchecked))
         ptx_fault(t, i, std::to_string(bytes) + " bytes outside shared and device memory");
     return p;
 }

@@ -126,11 +126,16 @@ static void group_mma(ptx_thread &t, const ptx_ins &i)
     sum.registers = i.r;
     for (int x = 0; x < sums; x++)
         sum.value[(size_t)x] = t.get<float>(i.r[x]);
+    dtx_simt_group_registers(nullptr, ptx_site(t, i));
     dtx_simt_group_mma(sum.value.data(), columns, in_registers ? rows : nullptr,
                        in_registers ? 0 : t.get<uint64_t>(a[0]), t.get<uint64_t>(b[0]), t.get<uint32_t>(b[1]) & 1,
                        ptx_site(t, i));
     for (int x = 0; x < sums; x++)
         t.put(i.r[x], sum.value[(size_t)x]);
+}
+static void group_fence(ptx_thread &, const ptx_ins &)
+{
+    dtx_simt_group_fence();
 }
 static void group_commit(ptx_thread &, const ptx_ins &)
 {
@@ -161,7 +166,6 @@ ptx_step *ptx_find_warp(const std::string &op, ptx_ins *ins)
         {"setmaxnreg.dec.sync.aligned.u32", nothing},
         {"fence.mbarrier_init.release.cluster", nothing},
         {"fence.proxy.async", nothing},
-        {"wgmma.fence.sync.aligned", nothing},
         {"membar.cta", nothing},
         {"membar.gl", nothing},
         {"bar.sync", barrier_sync},
@@ -176,6 +180,7 @@ ptx_step *ptx_find_warp(const std::string &op, ptx_ins *ins)
         {"mbarrier.arrive.expect_tx.shared::cta.b64", arrive},
         {"mbarrier.try_wait.parity.shared::cta.b64", arrival_wait},
         {"cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes", tile_load},
+        {"wgmma.fence.sync.aligned", group_fence},
         {"wgmma.commit_group.sync.aligned", group_commit},
         {"wgmma.wait_group.sync.aligned", group_wait},
     };

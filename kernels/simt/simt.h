@@ -7,7 +7,8 @@
  * operations or are missing, barriers met at different places, asynchronous copies used before they were waited for
  * (they land as late as is legal and leave NaN until then) or still under way at the end, accesses outside an
  * allocation by copies and matrix loads, writes near an allocation's ends. Plain loads outside an allocation are found
- * by the address sanitizer; a missing barrier shows as a wrong result in one of the three orders.
+ * by the address sanitizer, or where kernels run as PTX; a missing barrier shows as a wrong result in one of the three
+ * orders.
  *
  * Shared memory is NaN when a block begins. One launch at a time per thread of the operating system.
  */

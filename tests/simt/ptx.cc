@@ -179,6 +179,11 @@ static void floats(void **)
              float f = as_float(a);
              return as_bits(f > 0 ? fminf(f, 1) : 0);
          }},
+        {"mov.b32 %f1, %r2;\ncvt.rni.f32.f32 %f2, %f1;\ncvt.rzi.u32.f32 %r9, %f2;",
+         [](uint32_t a, uint32_t) {
+             float f = rintf(as_float(a));
+             return f > 0 ? f < 4e9f ? (uint32_t)f : UINT32_MAX : 0u;
+         }},
         /* 3·2^-30 below 1, towards −∞ */
         {"mov.f32 %f1, 0f30400000;\nmov.f32 %f2, 0fBF800000;\nfma.rm.f32 %f3, %f1, %f2, 0f3F800000;\nmov.b32 %r9, %f3;",
          [](uint32_t, uint32_t) { return as_bits(nextafterf(1, 0)); }},

@@ -34,7 +34,7 @@ table() {
     local log source cubin
     for log in "$objects"/*.o.log; do
         source=$(basename "$log" .o.log)
-        if grep -E 'C75(08|12)|wgmma.*serializ' "$log"; then return 1; fi
+        if grep -E 'C75(07|08|10|12)|wgmma.*serializ' "$log"; then return 1; fi
         : >"$work/counts"
         if [[ $source == attn_[mt]* ]]; then
             cubins "$objects/$source.o" || return 1
@@ -44,7 +44,7 @@ table() {
             FILENAME ~ /counts$/ { count[$1 " " $2] = $3; next }
             /Compiling entry function/ { split($0, part, "\047"); name = part[2]; arch = part[4] }
             /bytes spill stores/ { split($0, part, ","); spill = part[2] + 0 }
-            /Used [0-9]+ registers/ && source arch != "attn_tmasm_80" {
+            /Used [0-9]+ registers/ && !(source ~ /^attn_tma/ && arch == "sm_80") {
                 shared = match($0, /[0-9]+ bytes smem/) ? substr($0, RSTART) + 0 : 0
                 sub(/.*Used /, "")
                 print arch "\t" name "\t" $0 + 0 "\t" spill "\t" count[arch " " name] + 0 "\t" shared

@@ -271,7 +271,7 @@ static const struct {
     op_function *run;
     int threads;
     bool plain; /* the instruction set with the loops that address one element at a time */
-    bool all;   /* every element counts: minutes in the emulator, left out with DTX_TEST_SHORT */
+    bool all;   /* works on every element: too long for the emulator, left out with DTX_TEST_SHORT */
 } cases[] = {{"embed", embed_case, 1, false, false},      {"rope", rope_case, 1, false, false},
              {"attention", attn_case, 1, true, false},    {"attention backward", attn_backward_case, 1, true, true},
              {"sqnorm", sqnorm_case, 2, false, true},     {"rmsnorm", norm_case, 2, false, true},
