@@ -1,6 +1,7 @@
 #include "kernels/backend.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "kernels/cpu/cpu.h"
@@ -80,6 +81,15 @@ bool dtx_backend_device(char *text, size_t size)
 #else
     snprintf(text, size, "this build has none (configure with -DDTX_CUDA=ON)");
     return false;
+#endif
+}
+
+const struct dtx_ranges *dtx_backend_ranges(void)
+{
+#ifdef DTX_WITH_CUDA
+    return getenv("NVTX_INJECTION64_PATH") ? &dtx_cuda_ranges : NULL; /* set by the profiler */
+#else
+    return NULL;
 #endif
 }
 

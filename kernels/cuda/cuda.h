@@ -15,6 +15,8 @@ bool dtx_cuda_available(char *why, size_t size, char *text, size_t text_size);
 enum dtx_status dtx_cuda_open(struct dtx_ctx *ctx, int threads, int isa, struct dtx_backend **out);
 void dtx_cuda_close(struct dtx_backend *backend);
 
+extern const struct dtx_ranges dtx_cuda_ranges; /* NVTX (nvtx.c) */
+
 bool dtx_emu_available(char *why, size_t size, char *text, size_t text_size);
 enum dtx_status dtx_emu_open(struct dtx_ctx *ctx, int threads, int isa, struct dtx_backend **out);
 void dtx_emu_close(struct dtx_backend *backend);
