@@ -68,7 +68,7 @@ enum dtx_status dtx_ckpt_staging_place(struct dtx_ckpt_staging *s, struct dtx_ck
 
 static enum dtx_status perform(struct dtx_ckpt_staging *s, const struct job *job, struct dtx_ckpt_saved *saved)
 {
-    double begin = dtx_trace_begin(s->comm->ctx);
+    double begin = dtx_trace_begin(s->comm->ctx, job->local ? "write to the node" : "write");
     struct dtx_ckpt_save_options options = job->options;
     options.saved = saved;
     struct dtx_ctx *ctx = s->comm->ctx;

@@ -1,6 +1,7 @@
 #include "kernels/backend.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "kernels/cpu/cpu.h"
@@ -89,6 +90,15 @@ int dtx_backend_device_count(void)
     return dtx_cuda_count();
 #else
     return 0;
+#endif
+}
+
+const struct dtx_ranges *dtx_backend_ranges(void)
+{
+#ifdef DTX_WITH_CUDA
+    return getenv("NVTX_INJECTION64_PATH") ? &dtx_cuda_ranges : NULL; /* set by the profiler */
+#else
+    return NULL;
 #endif
 }
 

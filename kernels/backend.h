@@ -47,6 +47,10 @@ struct dtx_queue_table {
     enum dtx_status (*begin_capture)(struct dtx_queue *);
     enum dtx_status (*end_capture)(struct dtx_queue *, void **graph);
     enum dtx_status (*launch)(struct dtx_queue *, void *graph);
+    /* A device's own clock, one for a backend: moments 0 and 1 are work of the queue; between waits for the second.
+     * DTX_E_UNSUPPORTED on the CPU. */
+    enum dtx_status (*moment)(struct dtx_queue *, int which);
+    enum dtx_status (*between)(struct dtx_queue *, double *seconds);
 };
 
 struct dtx_backend {
@@ -85,6 +89,10 @@ void dtx_backend_close(struct dtx_backend *backend);
 /* Whether a GPU can be used; which one, or why not, in words. */
 bool dtx_backend_device(char *text, size_t size);
 int dtx_backend_device_count(void); /* GPUs that this process sees; 0 without a driver */
+
+struct dtx_ranges;
+/* NVTX, where a profiler is attached to this process and the build has it; else NULL. */
+const struct dtx_ranges *dtx_backend_ranges(void);
 
 /* For a backend's operations: fails unless `work` has `bytes`. */
 enum dtx_status dtx_need_work(struct dtx_queue *queue, const char *op, const struct dtx_tensor *work, size_t bytes);

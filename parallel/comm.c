@@ -59,7 +59,7 @@ enum dtx_status dtx_comm_begin(struct dtx_comm *comm, enum dtx_ledger_op op, con
 {
     *out = (struct dtx_comm_call){.op = op, .bytes = tensor ? (int64_t)dtx_tensor_bytes(tensor) : 0};
     out->number = comm->calls++;
-    out->time = comm->size > 1 ? dtx_trace_begin(comm->ctx) : 0;
+    out->time = comm->size > 1 ? dtx_trace_begin(comm->ctx, dtx_ledger_op_name(op)) : 0;
     out->since = comm->size > 1 ? dtx_clock_now() : 0;
     comm->mark = note(comm, op, tensor, root);
     return dtx_watch_compare(comm, comm->mark);
@@ -71,7 +71,8 @@ enum dtx_status dtx_comm_end(struct dtx_comm *comm, const struct dtx_comm_call *
     dtx_ledger_finish(comm->mark, status == DTX_OK);
     comm->mark = (struct dtx_ledger_mark){NULL, 0};
     comm->ctx->waited += comm->size > 1 ? dtx_clock_now() - call->since : 0;
-    dtx_trace_end(comm->ctx, call->time, kind, comm->name, dtx_ledger_op_name(call->op), call->number, call->bytes);
+    if (comm->size > 1)
+        dtx_trace_end(comm->ctx, call->time, kind, comm->name, dtx_ledger_op_name(call->op), call->number, call->bytes);
     return status;
 }
 
@@ -164,7 +165,7 @@ enum dtx_status dtx_comm_recv_start(struct dtx_comm *comm, struct dtx_queue *que
 enum dtx_status dtx_comm_wait(struct dtx_request *request)
 {
     struct dtx_comm *comm = request->comm; /* the wait takes the request apart */
-    double time = dtx_trace_begin(comm->ctx), since = dtx_clock_now();
+    double time = dtx_trace_begin(comm->ctx, "wait for message"), since = dtx_clock_now();
     dtx_ledger_wait(request->mark);
     enum dtx_status status = comm->table->wait(request);
     dtx_ledger_finish(request->mark, status == DTX_OK);

@@ -126,7 +126,7 @@ static enum dtx_status wait_for(struct dtx_comm_thread *t, int64_t number)
 {
     struct dtx_comm *comm = t->owner;
     if (t->done < number) {
-        double begin = dtx_trace_begin(comm->ctx), since = dtx_clock_now();
+        double begin = dtx_trace_begin(comm->ctx, "wait"), since = dtx_clock_now();
         atomic_store(&t->pace.hurry, true);
         while (t->done < number)
             pthread_cond_wait(&t->finished, &t->mutex);

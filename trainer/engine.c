@@ -247,7 +247,7 @@ static enum dtx_status stage_forward(void *self, const struct dtx_step *step, co
                                      const struct dtx_tensor *out)
 {
     struct dtx_engine *e = self;
-    double begin = dtx_trace_begin(e->ctx);
+    double begin = dtx_trace_begin(e->ctx, "forward");
     select_micro_batch(e, step->micro_batch);
     DTX_TRY(e->ctx, dtx_model_forward(e->model, step, in, out));
     end_pass(e, begin, "forward", step);
@@ -265,7 +265,7 @@ static enum dtx_status stage_backward(void *self, const struct dtx_step *step, c
                                       const struct dtx_tensor *din)
 {
     struct dtx_engine *e = self;
-    double begin = dtx_trace_begin(e->ctx);
+    double begin = dtx_trace_begin(e->ctx, "backward");
     DTX_TRY(e->ctx, begin_backward(e, step));
     DTX_TRY(e->ctx, dtx_model_backward(e->model, step, dout, din));
     end_pass(e, begin, "backward", step);
@@ -276,7 +276,7 @@ static enum dtx_status stage_backward_input(void *self, const struct dtx_step *s
                                             const struct dtx_tensor *din)
 {
     struct dtx_engine *e = self;
-    double begin = dtx_trace_begin(e->ctx);
+    double begin = dtx_trace_begin(e->ctx, "backward, inputs");
     DTX_TRY(e->ctx, begin_backward(e, step));
     DTX_TRY(e->ctx, dtx_model_backward_input(e->model, step, dout, din));
     end_pass(e, begin, "backward, inputs", step);
@@ -286,7 +286,7 @@ static enum dtx_status stage_backward_input(void *self, const struct dtx_step *s
 static enum dtx_status stage_backward_weight(void *self, const struct dtx_step *step)
 {
     struct dtx_engine *e = self;
-    double begin = dtx_trace_begin(e->ctx);
+    double begin = dtx_trace_begin(e->ctx, "backward, weights");
     select_micro_batch(e, step->micro_batch);
     DTX_TRY(e->ctx, dtx_model_backward_weight(e->model, step));
     end_pass(e, begin, "backward, weights", step);
@@ -374,7 +374,7 @@ enum dtx_status dtx_engine_gradients(struct dtx_engine *e, const struct dtx_engi
     DTX_TRY(e->ctx, sum_losses(e, &result->loss));
     if (result->targets > 0)
         result->loss /= (double)result->targets;
-    double begin = dtx_trace_begin(e->ctx);
+    double begin = dtx_trace_begin(e->ctx, "norm");
     DTX_TRY(e->ctx, dtx_grads_norm(&e->grads, e->queue, &result->grad_norm));
     dtx_trace_end(e->ctx, begin, DTX_SPAN_COMPUTE, "compute", "norm", -1, 0);
     double limit = e->config.optim.clip;
@@ -389,7 +389,7 @@ enum dtx_status dtx_engine_update(struct dtx_engine *e, int64_t step, double lr,
     double hyper[4];
     optim->variant->hyper(optim, step, lr, result->clip, hyper);
     DTX_TRY(e->ctx, dtx_tensor_set(e->queue, &e->hyper, hyper));
-    double begin = dtx_trace_begin(e->ctx);
+    double begin = dtx_trace_begin(e->ctx, "optimizer");
     for (int i = 0; i < e->params.n; i++)
         if (e->params.item[i].held && e->params.item[i].part_count > 0)
             DTX_TRY(e->ctx, optim->variant->update(e->queue, optim, &e->params.item[i], &e->hyper));

@@ -16,7 +16,7 @@ enum { QUIET_STEPS = 100 }; /* after a warning of a spike */
 /* The next batch. */
 static enum dtx_status next_batch(struct dtx_loop *l, struct dtx_batch *batch)
 {
-    double begin = dtx_trace_begin(l->ctx);
+    double begin = dtx_trace_begin(l->ctx, "wait for data");
     DTX_TRY(l->ctx, dtx_loader_next(l->ctx, l->loader, batch));
     dtx_trace_end(l->ctx, begin, DTX_SPAN_WAIT, "data", "wait for data", -1, 0);
     return DTX_OK;
@@ -187,7 +187,7 @@ static enum dtx_status evaluate(struct dtx_loop *l, double *heldout)
     *heldout = NAN;
     if (!l->heldout || !(l->step == l->end || (l->eval_every > 0 && l->step % l->eval_every == 0)))
         return DTX_OK;
-    double begin = dtx_trace_begin(l->ctx);
+    double begin = dtx_trace_begin(l->ctx, "evaluation");
     DTX_TRY(l->ctx, dtx_heldout_loss(l->heldout, l->eval_samples, heldout, &targets));
     dtx_trace_end(l->ctx, begin, DTX_SPAN_STEP, "compute", "evaluation", l->step, 0);
     if (isnan(l->best_heldout) || *heldout < l->best_heldout)
@@ -220,14 +220,13 @@ static enum dtx_status take_step(struct dtx_loop *l, const struct dtx_batch *dat
     struct dtx_engine *engine = l->s->engine;
     struct dtx_engine_batch batch = {data->tokens, DTX_MUTANT(targets_shifted) ? data->tokens : data->targets,
                                      l->documents || data->packed ? data->doc_start : NULL};
-    double begin = dtx_trace_begin(l->ctx);
+    double begin = dtx_trace_begin(l->ctx, "step");
     DTX_TRY(l->ctx, dtx_engine_gradients(engine, &batch, result));
     dtx_health_judge(&l->health, result, &l->verdict);
     result->skipped = l->verdict.action >= DTX_HEALTH_SKIP;
-    if (result->skipped && !DTX_MUTANT(health_skip_updates))
-        return DTX_OK;
     int64_t update = l->step - (DTX_MUTANT(adam_step_restarts) ? l->s->meta.step : 0);
-    DTX_TRY(l->ctx, dtx_engine_update(engine, update, dtx_lr_at(&l->lr, l->step), result));
+    if (!result->skipped || DTX_MUTANT(health_skip_updates))
+        DTX_TRY(l->ctx, dtx_engine_update(engine, update, dtx_lr_at(&l->lr, l->step), result));
     dtx_trace_end(l->ctx, begin, DTX_SPAN_STEP, "compute", "step", l->step, 0);
     return DTX_OK;
 }

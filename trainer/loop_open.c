@@ -88,7 +88,7 @@ enum dtx_status dtx_loop_take_snapshot(struct dtx_loop *l)
 {
     if (!l->snapshot.copy)
         return DTX_OK;
-    double begin = dtx_trace_begin(l->ctx);
+    double begin = dtx_trace_begin(l->ctx, "snapshot");
     DTX_TRY(l->ctx, dtx_snapshot_take(&l->snapshot));
     dtx_trace_end(l->ctx, begin, DTX_SPAN_WAIT, "compute", "snapshot", l->step, 0);
     dtx_health_keep(&l->health, &l->point.health);

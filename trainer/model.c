@@ -388,7 +388,7 @@ enum dtx_status dtx_model_forward(struct dtx_model *model, const struct dtx_step
         if (!head)
             y = as_rows(model, l == end - 1 ? out : &residual[l + 1]);
         DTX_TRY(env->ctx, await_weights(model, layer));
-        double begin = dtx_trace_begin(env->ctx);
+        double begin = dtx_trace_begin(env->ctx, layer->table->name);
         DTX_TRY(env->ctx,
                 layer->table->forward(layer, saved_of(model, step->slot, l), embed ? NULL : &x, head ? NULL : &y));
         end_span(layer, begin);
@@ -461,7 +461,7 @@ static enum dtx_status backward(struct dtx_model *model, const struct dtx_step *
         struct dtx_tensor x = as_rows(model, &residual[l]), *saved = saved_for_backward(model, step, l);
         struct dtx_tensor dx = as_rows(model, l == first && !embed ? din : &model->gradient[l % 2]);
         DTX_TRY(env->ctx, open_gradients(model, layer));
-        double begin = dtx_trace_begin(env->ctx);
+        double begin = dtx_trace_begin(env->ctx, layer->table->name);
         DTX_TRY(env->ctx, make_again(model, step->slot, l));
         DTX_TRY(env->ctx,
                 layer->table->backward_input(layer, saved, embed ? NULL : &x, head ? NULL : &dy, embed ? NULL : &dx));
@@ -491,7 +491,7 @@ enum dtx_status dtx_model_backward_weight(struct dtx_model *model, const struct 
 {
     for (int l = model->first[step->chunk + 1] - 1; l >= model->first[step->chunk]; l--) {
         const struct dtx_layer *layer = &model->layers[l];
-        double begin = dtx_trace_begin(model->env->ctx);
+        double begin = dtx_trace_begin(model->env->ctx, layer->table->name);
         DTX_TRY(model->env->ctx, layer->table->backward_weight(layer, saved_for_backward(model, step, l)));
         end_span(layer, begin);
         DTX_TRY(model->env->ctx, close_gradients(model, layer));

@@ -242,12 +242,12 @@ enum dtx_status dtx_saver_save(struct dtx_saver *s, const struct dtx_ckpt_meta *
         dtx_mem_free(meta->health);
         return DTX_OK;
     }
-    double begin = dtx_trace_begin(s->ctx);
+    double begin = dtx_trace_begin(s->ctx, dtx_saver_busy(s) ? "wait for checkpoint" : "copy for checkpoint");
     if (dtx_saver_busy(s) && !DTX_MUTANT(busy_not_waited)) {
         int64_t before = s->under_way;
         dtx_saver_finish(s);
         dtx_trace_end(s->ctx, begin, DTX_SPAN_WAIT, "compute", "wait for checkpoint", before, 0);
-        begin = dtx_trace_begin(s->ctx);
+        begin = dtx_trace_begin(s->ctx, "copy for checkpoint");
     }
     dtx_mem_free(s->ledger);
     dtx_mem_free(s->health);

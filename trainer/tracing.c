@@ -20,6 +20,18 @@ static const struct {
               {DTX_AXIS_PP, "tied"}};
 enum { N_TRACKS = sizeof tracks / sizeof *tracks };
 
+/* For a profiler alone: nothing is recorded here. */
+static enum dtx_status open_ranges(struct dtx_tracing *t)
+{
+    struct dtx_ctx *ctx = t->session->ctx;
+    if (!dtx_backend_ranges())
+        return DTX_OK;
+    DTX_TRY(ctx, dtx_trace_create(ctx, 1, &t->profiled));
+    t->profiled->ranges = dtx_backend_ranges();
+    ctx->trace = t->profiled;
+    return DTX_OK;
+}
+
 enum dtx_status dtx_tracing_open(struct dtx_session *s, struct dtx_tracing *out)
 {
     *out = (struct dtx_tracing){.session = s,
@@ -27,8 +39,10 @@ enum dtx_status dtx_tracing_open(struct dtx_session *s, struct dtx_tracing *out)
                                 .skip = dtx_opt_int(s->opt, "trace.skip"),
                                 .steps = dtx_opt_int(s->opt, "trace.steps")};
     if (!*out->path || s->next_stage) /* the file is that of the first stage of this call */
-        return DTX_OK;
+        return open_ranges(out);
     enum dtx_status status = dtx_trace_create(s->ctx, SPANS, &out->trace);
+    if (status == DTX_OK)
+        out->trace->ranges = dtx_backend_ranges();
     if (status == DTX_OK && s->world->rank == 0) { /* a path that cannot be written is told before the steps */
         FILE *file = fopen(out->path, "w");
         if (!file)
@@ -180,9 +194,9 @@ enum dtx_status dtx_tracing_step(struct dtx_tracing *t, int64_t step, bool last)
 
 void dtx_tracing_close(struct dtx_tracing *t)
 {
-    if (t->trace) {
+    if (t->trace || t->profiled)
         t->session->ctx->trace = NULL;
-        dtx_trace_free(t->trace);
-    }
-    t->trace = NULL;
+    dtx_trace_free(t->trace);
+    dtx_trace_free(t->profiled);
+    t->trace = t->profiled = NULL;
 }

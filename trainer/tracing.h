@@ -12,14 +12,15 @@
 
 struct dtx_tracing {
     struct dtx_session *session;
-    struct dtx_trace *trace; /* NULL: off, or written */
-    const char *path;        /* option's */
-    int64_t skip, steps;     /* steps of this call left out first; traced */
-    int64_t seen;            /* begun so far */
-    int64_t first;           /* number of the first traced step */
+    struct dtx_trace *trace;    /* NULL: off, or written */
+    struct dtx_trace *profiled; /* without trace.path, where a profiler wants ranges */
+    const char *path;           /* option's */
+    int64_t skip, steps;        /* steps of this call left out first; traced */
+    int64_t seen;               /* begun so far */
+    int64_t first;              /* number of the first traced step */
 };
 
-/* Reads the options; without trace.path all else does nothing. */
+/* Reads the options; without trace.path all else does nothing. A profiler (NVTX) is told of spans from here on. */
 enum dtx_status dtx_tracing_open(struct dtx_session *session, struct dtx_tracing *out);
 /* Will the next dtx_tracing_step write the trace? */
 bool dtx_tracing_ends(const struct dtx_tracing *tracing, bool last);

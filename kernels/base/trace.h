@@ -31,7 +31,14 @@ struct dtx_span {
     int64_t number, bytes;       /* bytes 0: none to tell */
 };
 
+/* A profiler's own ranges: the calling thread's, one in another. */
+struct dtx_ranges {
+    void (*push)(const char *name);
+    void (*pop)(void);
+};
+
 struct dtx_trace {
+    const struct dtx_ranges *ranges; /* told of every span as it begins and ends, recorded or not; NULL: none */
     atomic_bool running;
     atomic_llong n; /* recorded; may exceed capacity */
     int64_t capacity;
@@ -44,14 +51,20 @@ void dtx_trace_free(struct dtx_trace *trace); /* accepts NULL */
 void dtx_trace_add(struct dtx_trace *trace, double begin, double end, enum dtx_span_kind kind, const char *track,
                    const char *name, int64_t number, int64_t bytes);
 
-/* Begins a span; 0: nothing is recorded. */
-static inline double dtx_trace_begin(const struct dtx_ctx *ctx)
+/* Begins a span; 0: nothing is recorded. Spans of a thread end in reverse order. */
+static inline double dtx_trace_begin(const struct dtx_ctx *ctx, const char *name)
 {
-    return ctx->trace && atomic_load_explicit(&ctx->trace->running, memory_order_relaxed) ? dtx_clock_now() : 0;
+    if (!ctx->trace)
+        return 0;
+    if (ctx->trace->ranges)
+        ctx->trace->ranges->push(name);
+    return atomic_load_explicit(&ctx->trace->running, memory_order_relaxed) ? dtx_clock_now() : 0;
 }
 static inline void dtx_trace_end(const struct dtx_ctx *ctx, double begin, enum dtx_span_kind kind, const char *track,
                                  const char *name, int64_t number, int64_t bytes)
 {
+    if (ctx->trace && ctx->trace->ranges)
+        ctx->trace->ranges->pop();
     if (begin > 0)
         dtx_trace_add(ctx->trace, begin, dtx_clock_now(), kind, track, name, number, bytes);
 }

@@ -134,6 +134,18 @@ static enum dtx_status queue_launch(struct dtx_queue *queue, void *graph)
     return refuse_capture(queue);
 }
 
+static enum dtx_status queue_moment(struct dtx_queue *queue, int which)
+{
+    (void)which;
+    return dtx_fail(queue->backend->ctx, DTX_E_UNSUPPORTED, "the CPU backend has no clock of its own");
+}
+
+static enum dtx_status queue_between(struct dtx_queue *queue, double *seconds)
+{
+    (void)seconds;
+    return queue_moment(queue, 0);
+}
+
 static const struct dtx_memory_table memory_table = {.alloc = memory_alloc,
                                                      .free = memory_free,
                                                      .copy_in = memory_copy_in,
@@ -149,7 +161,9 @@ static const struct dtx_queue_table queue_table = {.create = queue_create,
                                                    .wait = queue_wait,
                                                    .begin_capture = queue_begin_capture,
                                                    .end_capture = queue_end_capture,
-                                                   .launch = queue_launch};
+                                                   .launch = queue_launch,
+                                                   .moment = queue_moment,
+                                                   .between = queue_between};
 
 static const struct dtx_op_table op_table = {
 #define DTX_OP(name)      .name = dtx_cpu_##name,

@@ -23,6 +23,7 @@ struct cuda {
     int number;   /* of the device */
     void *stream; /* of allocations, which are zeroed */
     struct dtx_cuda_products *products;
+    void *moment[2]; /* events with times; NULL until asked for */
     struct allocation *allocations;
     int64_t count, capacity;
 };
@@ -204,6 +205,23 @@ static enum dtx_status queue_launch(struct dtx_queue *queue, void *graph)
                  "launching a record");
 }
 
+static enum dtx_status queue_moment(struct dtx_queue *queue, int which)
+{
+    struct cuda *c = cuda_of(queue->backend);
+    int code = c->moment[which] ? 0 : c->runtime->event_create(&c->moment[which], true);
+    if (!code)
+        code = c->runtime->event_record(c->moment[which], queue->impl);
+    return check(queue->backend, code, "reading the device's clock");
+}
+
+static enum dtx_status queue_between(struct dtx_queue *queue, double *seconds)
+{
+    struct cuda *c = cuda_of(queue->backend);
+    DTX_TRY(queue->backend->ctx, queue_wait(queue));
+    return check(queue->backend, c->runtime->event_seconds(c->moment[0], c->moment[1], seconds),
+                 "reading the device's clock");
+}
+
 static const struct dtx_memory_table memory_table = {.alloc = memory_alloc,
                                                      .free = memory_free,
                                                      .copy_in = memory_copy,
@@ -219,7 +237,9 @@ static const struct dtx_queue_table queue_table = {.create = queue_create,
                                                    .wait = queue_wait,
                                                    .begin_capture = queue_begin_capture,
                                                    .end_capture = queue_end_capture,
-                                                   .launch = queue_launch};
+                                                   .launch = queue_launch,
+                                                   .moment = queue_moment,
+                                                   .between = queue_between};
 
 static const struct dtx_op_table op_table = {
 #define DTX_OP(name)      .name = DTX_DEVICE(name),
@@ -343,6 +363,9 @@ void DTX_DEVICE(close)(struct dtx_backend *backend)
 {
     struct cuda *c = cuda_of(backend);
     DTX_DEVICE(products_free)(c->products);
+    for (int i = 0; i < 2; i++)
+        if (c->moment[i])
+            c->runtime->event_free(c->moment[i]);
     if (c->stream)
         c->runtime->stream_free(c->stream);
     dtx_mem_free(c->allocations);

@@ -136,20 +136,22 @@ static enum dtx_status make_kernel(struct bench *b, struct kernel *k, int maps, 
 
 static enum dtx_status pass(struct bench *b, struct kernel *k, bool count)
 {
-    double cpu = dtx_bench_cpu_seconds(), wall = dtx_clock_now(), start = dtx_bench_now(b->clock);
+    double cpu = dtx_bench_cpu_seconds(), wall = dtx_clock_now(), start, forward, backward;
+    DTX_TRY(b->ctx, dtx_bench_begin(b->queue, b->clock, &start));
     DTX_TRY(b->ctx, dtx_attn_fwd(b->queue, &k->forward));
-    DTX_TRY(b->ctx, b->backend->queues->wait(b->queue));
-    double middle = dtx_bench_now(b->clock);
+    DTX_TRY(b->ctx, dtx_bench_end(b->queue, b->clock, start, &forward));
+    DTX_TRY(b->ctx, dtx_bench_begin(b->queue, b->clock, &start));
     DTX_TRY(b->ctx, dtx_attn_dots(b->queue, &k->dots));
     DTX_TRY(b->ctx, dtx_attn_bwd(b->queue, &k->backward));
-    DTX_TRY(b->ctx, b->backend->queues->wait(b->queue));
-    double end = dtx_bench_now(b->clock);
+    DTX_TRY(b->ctx, dtx_bench_end(b->queue, b->clock, start, &backward));
     if (!count)
         return DTX_OK;
-    dtx_samples_add(&k->forward_seconds, middle - start);
-    dtx_samples_add(&k->backward_seconds, end - middle);
-    dtx_samples_add(&k->seconds, end - start);
-    dtx_samples_add(&b->cpu_share, (dtx_bench_cpu_seconds() - cpu) / ((dtx_clock_now() - wall) * b->backend->threads));
+    dtx_samples_add(&k->forward_seconds, forward);
+    dtx_samples_add(&k->backward_seconds, backward);
+    dtx_samples_add(&k->seconds, forward + backward);
+    if (b->clock != DTX_BENCH_DEVICE)
+        dtx_samples_add(&b->cpu_share,
+                        (dtx_bench_cpu_seconds() - cpu) / ((dtx_clock_now() - wall) * b->backend->threads));
     return DTX_OK;
 }
 
@@ -233,7 +235,7 @@ static enum dtx_status report(struct bench *b, int argc, char **argv)
     json_t *root = dtx_bench_json(b->backend, 1, "attention", argc, argv);
     json_t *fields = json_pack(
         "{s:s, s:s, s:I, s:I, s:I, s:I, s:o, s:o, s:{s:o, s:o}, s:{s:f, s:f, s:f}}", "clock",
-        dtx_opt_text(b->opt, "clock"), "dtype", dtx_opt_text(b->opt, "dtype"), "length",
+        dtx_bench_clock_name(b->clock), "dtype", dtx_opt_text(b->opt, "dtype"), "length",
         (json_int_t)dtx_opt_int(b->opt, "length"), "heads", (json_int_t)dtx_opt_int(b->opt, "heads"), "head_dim",
         (json_int_t)dtx_opt_int(b->opt, "head_dim"), "batch", (json_int_t)dtx_opt_int(b->opt, "batch"), "cpu_share",
         dtx_samples_json(&b->cpu_share), "peak", dtx_yardstick_json(b->yardstick, peak, 0), "kernels", "diff",

@@ -68,18 +68,45 @@ double dtx_bench_cpu_seconds(void)
            1e-6 * ((double)usage.ru_utime.tv_usec + (double)usage.ru_stime.tv_usec);
 }
 
+const char *dtx_bench_clock_name(enum dtx_bench_clock clock)
+{
+    static const char *const names[] = {"wall", "cpu", "device"};
+    return names[clock];
+}
+
 double dtx_bench_now(enum dtx_bench_clock clock)
 {
     struct timespec t;
-    if (clock == DTX_BENCH_WALL || clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t) != 0)
+    if (clock != DTX_BENCH_CPU || clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t) != 0)
         return dtx_clock_now();
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+enum dtx_status dtx_bench_begin(struct dtx_queue *queue, enum dtx_bench_clock clock, double *start)
+{
+    *start = dtx_bench_now(clock);
+    return clock == DTX_BENCH_DEVICE ? queue->backend->queues->moment(queue, 0) : DTX_OK;
+}
+
+enum dtx_status dtx_bench_end(struct dtx_queue *queue, enum dtx_bench_clock clock, double start, double *seconds)
+{
+    if (clock == DTX_BENCH_DEVICE) {
+        DTX_TRY(queue->backend->ctx, queue->backend->queues->moment(queue, 1));
+        return queue->backend->queues->between(queue, seconds);
+    }
+    DTX_TRY(queue->backend->ctx, queue->backend->queues->wait(queue));
+    *seconds = dtx_bench_now(clock) - start;
+    return DTX_OK;
 }
 
 enum dtx_status dtx_bench_clock_choose(struct dtx_backend *backend, const struct dtx_opt *opt,
                                        enum dtx_bench_clock *clock)
 {
-    *clock = strcmp(dtx_opt_text(opt, "clock"), "cpu") == 0 ? DTX_BENCH_CPU : DTX_BENCH_WALL;
+    size_t left, total;
+    DTX_TRY(backend->ctx, backend->memory->left(backend, &left, &total));
+    *clock = strcmp(dtx_opt_text(opt, "clock"), "cpu") == 0 ? DTX_BENCH_CPU
+             : total > 0                                    ? DTX_BENCH_DEVICE
+                                                            : DTX_BENCH_WALL;
     if (*clock == DTX_BENCH_CPU && backend->threads != 1)
         return dtx_fail(backend->ctx, DTX_E_CONFIG,
                         "clock: cpu counts the time of one thread, and this bench has %d; add --threads 1",

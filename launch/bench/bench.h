@@ -23,11 +23,15 @@ double dtx_samples_min(const struct dtx_samples *samples);
 double dtx_samples_max(const struct dtx_samples *samples);
 json_t *dtx_samples_json(const struct dtx_samples *samples); /* {"median", "min", "max", "n"} */
 
-/* What seconds are: the wall's, or those in which this thread had a CPU (one thread only): figures of a busy machine.
- */
-enum dtx_bench_clock { DTX_BENCH_WALL, DTX_BENCH_CPU };
+/* What seconds are: the wall's, or those in which this thread had a CPU (one thread only): figures of a busy machine;
+ * or, of what a queue does, the device's. */
+enum dtx_bench_clock { DTX_BENCH_WALL, DTX_BENCH_CPU, DTX_BENCH_DEVICE };
+const char *dtx_bench_clock_name(enum dtx_bench_clock clock);
 double dtx_bench_now(enum dtx_bench_clock clock);
-/* From the option "clock"; DTX_BENCH_CPU with more than one thread is DTX_E_CONFIG. */
+/* Around what is submitted to the queue: its seconds, once it is done. */
+enum dtx_status dtx_bench_begin(struct dtx_queue *queue, enum dtx_bench_clock clock, double *start);
+enum dtx_status dtx_bench_end(struct dtx_queue *queue, enum dtx_bench_clock clock, double start, double *seconds);
+/* From the option "clock", on a device its own; DTX_BENCH_CPU with more than one thread is DTX_E_CONFIG. */
 enum dtx_status dtx_bench_clock_choose(struct dtx_backend *backend, const struct dtx_opt *opt,
                                        enum dtx_bench_clock *clock);
 #define DTX_BENCH_CLOCK_OPTION                                                                                         \
@@ -36,7 +40,8 @@ enum dtx_status dtx_bench_clock_choose(struct dtx_backend *backend, const struct
             "cpu: count only time in which the one thread had a CPU, on machines that are busy"                        \
     }
 
-/* Square products of n = 512, 1024 and 2048 with results of master dtype, and a triad over arrays beyond the caches. */
+/* Square products of n = 512, 1024 and 2048 with results of master dtype, and a triad over arrays beyond the caches. On
+ * a GPU products four times as large, and copies of 512 MiB from the device to itself. */
 enum { DTX_YARDSTICK_SIZES = 3 };
 struct dtx_yardstick;
 enum dtx_status dtx_yardstick_open(struct dtx_backend *backend, enum dtx_dtype dtype, enum dtx_bench_clock clock,
@@ -85,7 +90,7 @@ enum dtx_status dtx_bench_options(struct dtx_ctx *ctx, const struct dtx_opt_row 
 /* From the options "device", "threads" (0: the cores allowed, shared by `local` ranks) and "isa". */
 enum dtx_status dtx_bench_backend(struct dtx_ctx *ctx, const struct dtx_opt *opt, int local, struct dtx_backend **out);
 #define DTX_BENCH_COMMON_OPTIONS                                                                                       \
-    {"device", DTX_OPT_CHOICE, "auto", "auto|cpu", DTX_OPT_FREE, "where to compute"},                                  \
+    {"device", DTX_OPT_CHOICE, "auto", "auto|cpu|cuda|emu", DTX_OPT_FREE, "where to compute"},                         \
         {"threads", DTX_OPT_INT,  "0",                                                                                 \
          "0..4096", DTX_OPT_FREE, "threads of each rank; 0: the allowed cores shared by the node's ranks"},            \
         {"isa",        DTX_OPT_CHOICE,                                                                                 \

@@ -4,6 +4,7 @@
 #include "kernels/base/clock.h"
 #include "kernels/base/mem.h"
 #include "launch/bench/bench.h"
+#include "parallel/comm_nccl.h"
 
 static const char usage[] =
     "usage: mpirun -n RANKS dtx bench comm [--largest BYTES] [--seconds S] [--json FILE]\n\n"
@@ -21,7 +22,7 @@ static const struct dtx_opt_row rows[] = {
 enum { SIZES = 16, STEP = 16, MAX_PASSES = 200, MIN_PASSES = 3 };
 
 struct bench {
-    struct dtx_comm *world;
+    struct dtx_comm *world, *between; /* what carries tensors of the backend */
     struct dtx_opt *opt;
     struct dtx_backend *backend;
     struct dtx_queue *queue;
@@ -37,7 +38,7 @@ static enum dtx_status reduce(struct bench *b, const struct dtx_tensor *t, doubl
     struct dtx_ctx *ctx = b->world->ctx;
     DTX_TRY(ctx, dtx_comm_barrier(b->world));
     double start = dtx_clock_now();
-    DTX_TRY(ctx, dtx_comm_all_reduce_sum(b->world, b->queue, t));
+    DTX_TRY(ctx, dtx_comm_all_reduce_sum(b->between, b->queue, t));
     DTX_TRY(ctx, b->backend->queues->wait(b->queue));
     *seconds = dtx_clock_now() - start;
     struct dtx_tensor slowest = dtx_tensor_1d(seconds, DTX_F64, 1);
@@ -115,6 +116,7 @@ static enum dtx_status run(struct bench *b, int argc, char **argv)
     DTX_TRY(ctx, dtx_comm_agree(b->world, status));
     status = dtx_bench_backend(ctx, b->opt, b->world->size, &b->backend);
     DTX_TRY(ctx, dtx_comm_agree(b->world, status));
+    DTX_TRY(ctx, dtx_comm_nccl_create(b->world, b->backend, &b->between));
     DTX_TRY(ctx, measure(b));
     return dtx_comm_agree(b->world, root ? report(b, argc, argv) : DTX_OK);
 }
@@ -131,6 +133,8 @@ enum dtx_status dtx_bench_comm(struct dtx_ctx *ctx, int argc, char **argv)
     if (status == DTX_OK && !done)
         status = run(b, argc, argv);
     dtx_bench_out_discard(&b->out);
+    if (status == DTX_OK && b->between != b->world)
+        dtx_comm_free(b->between);
     if (b->backend) {
         dtx_tensor_free(b->backend, &b->tensor);
         if (b->queue)

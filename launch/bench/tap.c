@@ -17,7 +17,7 @@ struct dtx_tap {
     enum dtx_bench_clock clock;
     int repeats, n;
     bool paused;          /* calls pass through uncounted */
-    unsigned char *flush; /* [flush_bytes], larger than the caches; NULL without repeats */
+    unsigned char *flush; /* [flush_bytes], larger than the caches, where the clock is; NULL without repeats */
     int64_t flush_bytes;
     struct dtx_tap_row rows[DTX_TAP_ROWS]; /* the last one takes what finds no room */
 };
@@ -40,10 +40,13 @@ static struct dtx_tap_row *find_row(struct dtx_tap *tap, const char *op, const s
     return row;
 }
 
-static void flush_caches(struct dtx_tap *tap)
+static enum dtx_status flush_caches(struct dtx_tap *tap, struct dtx_queue *queue)
 {
+    if (tap->clock == DTX_BENCH_DEVICE)
+        return tap->backend->memory->zero(queue, tap->flush, (size_t)tap->flush_bytes);
     for (int64_t i = 0; i < tap->flush_bytes; i += 64)
         tap->flush[i]++;
+    return DTX_OK;
 }
 
 static enum dtx_status measure_peak(struct dtx_tap *tap)
@@ -59,11 +62,10 @@ static enum dtx_status measure_peak(struct dtx_tap *tap)
     static enum dtx_status call_##name(struct dtx_tap *tap, struct dtx_queue *queue,                                   \
                                        const struct dtx_##name##_args *args, double *seconds)                          \
     {                                                                                                                  \
-        double start = dtx_bench_now(tap->clock);                                                                      \
+        double start;                                                                                                  \
+        DTX_TRY(tap->backend->ctx, dtx_bench_begin(queue, tap->clock, &start));                                        \
         DTX_TRY(tap->backend->ctx, tap->inner->name(queue, args));                                                     \
-        DTX_TRY(tap->backend->ctx, tap->backend->queues->wait(queue));                                                 \
-        *seconds = dtx_bench_now(tap->clock) - start;                                                                  \
-        return DTX_OK;                                                                                                 \
+        return dtx_bench_end(queue, tap->clock, start, seconds);                                                       \
     }                                                                                                                  \
     static enum dtx_status tap_##name(struct dtx_queue *queue, const struct dtx_##name##_args *args)                   \
     {                                                                                                                  \
@@ -78,7 +80,7 @@ static enum dtx_status measure_peak(struct dtx_tap *tap)
         if (row->calls++ == 0 && tap->repeats > 0 && tap->yardstick && row->each.flops > 0)                            \
             DTX_TRY(tap->backend->ctx, measure_peak(tap));                                                             \
         for (int i = 0; i < tap->repeats && row->calls == 1; i++) {                                                    \
-            flush_caches(tap);                                                                                         \
+            DTX_TRY(tap->backend->ctx, flush_caches(tap, queue));                                                      \
             DTX_TRY(tap->backend->ctx, call_##name(tap, queue, args, &seconds));                                       \
             dtx_samples_add(&row->repeats, seconds);                                                                   \
         }                                                                                                              \
@@ -111,8 +113,11 @@ enum dtx_status dtx_tap_open(struct dtx_backend *backend, enum dtx_bench_clock c
     tap->repeats = repeats;
     tap->yardstick = yardstick;
     if (repeats > 0) {
+        bool device = clock == DTX_BENCH_DEVICE;
         tap->flush_bytes = dtx_max64(FLUSH_LEAST, dtx_min64(2 * sysconf(_SC_LEVEL3_CACHE_SIZE), FLUSH_MOST));
-        enum dtx_status status = dtx_mem_alloc(backend->ctx, tap->flush_bytes, 1, &memory);
+        tap->flush_bytes = device ? FLUSH_MOST : tap->flush_bytes;
+        enum dtx_status status = device ? backend->memory->alloc(backend, (size_t)tap->flush_bytes, &memory)
+                                        : dtx_mem_alloc(backend->ctx, tap->flush_bytes, 1, &memory);
         if (status != DTX_OK) {
             dtx_mem_free(tap);
             return status;
@@ -130,7 +135,10 @@ void dtx_tap_close(struct dtx_tap *tap)
     if (!tap)
         return;
     tap->backend->ops = tap->inner;
-    dtx_mem_free(tap->flush);
+    if (tap->clock == DTX_BENCH_DEVICE)
+        tap->backend->memory->free(tap->backend, tap->flush);
+    else
+        dtx_mem_free(tap->flush);
     dtx_mem_free(tap);
 }
 

@@ -236,10 +236,13 @@ enum dtx_status dtx_workload_step(struct dtx_workload *w, struct dtx_workload_ru
     bool documents = dtx_opt_bool(w->session.opt, "data.doc_reset");
     struct dtx_engine_batch batch = {data.tokens, data.targets, documents ? data.doc_start : NULL};
     DTX_TRY(w->ctx, dtx_engine_step(run->engine, &batch, ++run->step, w->lr, &result));
+    struct dtx_queue *queue = dtx_engine_queue(run->engine);
+    DTX_TRY(w->ctx, queue->backend->queues->wait(queue)); /* a device may still be at the update */
     timing->seconds = dtx_bench_now(w->clock) - start;
     timing->wall_seconds = dtx_clock_now() - wall;
     timing->data_wait = data.wait_seconds;
-    timing->cpu_share = (dtx_bench_cpu_seconds() - cpu) / (timing->wall_seconds * backend->threads);
+    timing->cpu_share =
+        w->clock == DTX_BENCH_DEVICE ? 0 : (dtx_bench_cpu_seconds() - cpu) / (timing->wall_seconds * backend->threads);
     timing->loss = result.loss;
     if (result.skipped)
         return dtx_fail(w->ctx, DTX_E_NUMERIC, "%s: step %lld has loss %g and gradient norm %g: nothing to measure",
@@ -272,9 +275,9 @@ json_t *dtx_workload_json(const struct dtx_workload *w)
         json_pack("{s:I, s:I, s:I, s:I, s:I, s:b, s:I}", "layers", (json_int_t)m->layers, "width", (json_int_t)m->width,
                   "head_dim", (json_int_t)m->head_dim, "ffn", (json_int_t)m->ffn, "vocab", (json_int_t)m->vocab, "tied",
                   m->tied, "weights", (json_int_t)dtx_params_total(dtx_engine_params(w->runs[0].engine)));
-    return json_pack("{s:s, s:o, s:o, s:{s:i, s:i, s:i}, s:s}", "clock", w->clock == DTX_BENCH_CPU ? "cpu" : "wall",
-                     "model", model, "batch", batch, "mesh", "tp", mesh[DTX_AXIS_TP], "pp", mesh[DTX_AXIS_PP], "dp",
-                     mesh[DTX_AXIS_DP], "dtype", dtx_dtype_name(w->session.config.dtype));
+    return json_pack("{s:s, s:o, s:o, s:{s:i, s:i, s:i}, s:s}", "clock", dtx_bench_clock_name(w->clock), "model", model,
+                     "batch", batch, "mesh", "tp", mesh[DTX_AXIS_TP], "pp", mesh[DTX_AXIS_PP], "dp", mesh[DTX_AXIS_DP],
+                     "dtype", dtx_dtype_name(w->session.config.dtype));
 }
 
 int64_t dtx_workload_tokens(const struct dtx_workload *w)

@@ -5,18 +5,20 @@
 #include "kernels/base/mutant.h"
 #include "launch/bench/bench.h"
 
-enum { TRIAD = 1 << 23 }; /* elements: 64 MiB an array */
-enum { ROUND = 16 };      /* samples of one size at a time, so that many rounds fit */
-static const int64_t sizes[DTX_YARDSTICK_SIZES] = {512, 1024, 2048};
+enum { TRIAD = 1 << 23 };  /* elements: 64 MiB an array */
+enum { ROUND = 16 };       /* samples of one size at a time, so that many rounds fit */
+enum { COPY = 512 << 20 }; /* bytes */
+static const int64_t host_sizes[DTX_YARDSTICK_SIZES] = {512, 1024, 2048};
 
 struct dtx_yardstick {
     struct dtx_backend *backend;
     struct dtx_queue *queue;
     enum dtx_bench_clock clock;
+    int64_t sizes[DTX_YARDSTICK_SIZES];
     struct dtx_matmul_args product[DTX_YARDSTICK_SIZES]; /* views of the largest one's memory */
     struct dtx_tensor a, b, c, work;
     struct dtx_samples speed[DTX_YARDSTICK_SIZES]; /* FLOP/s */
-    struct dtx_samples triad;                      /* bytes/s */
+    struct dtx_samples triad;                      /* or of copies; bytes/s */
 };
 
 /* Small values of both signs: no product is trivial or subnormal. */
@@ -43,6 +45,10 @@ static enum dtx_status fill(struct dtx_yardstick *y, const struct dtx_tensor *t)
 static enum dtx_status allocate(struct dtx_yardstick *y, enum dtx_dtype dtype)
 {
     struct dtx_ctx *ctx = y->backend->ctx;
+    bool gpu = strcmp(y->backend->name, "cuda") == 0; /* the emulated one is slower than the CPU */
+    for (int i = 0; i < DTX_YARDSTICK_SIZES; i++)
+        y->sizes[i] = host_sizes[i] * (gpu ? 4 : 1);
+    const int64_t *sizes = y->sizes;
     int64_t n = sizes[DTX_YARDSTICK_SIZES - 1];
     size_t work = 0;
     DTX_TRY(ctx, y->backend->queues->create(y->backend, &y->queue));
@@ -98,32 +104,31 @@ void dtx_yardstick_close(struct dtx_yardstick *y)
     dtx_mem_free(y);
 }
 
-static double flops_of(int i)
+static double flops_of(const struct dtx_yardstick *y, int i)
 {
-    return 2.0 * (double)sizes[i] * (double)sizes[i] * (double)sizes[i];
+    return 2.0 * (double)y->sizes[i] * (double)y->sizes[i] * (double)y->sizes[i];
 }
 
 static enum dtx_status run_product(struct dtx_yardstick *y, int i, double *seconds)
 {
     struct dtx_ctx *ctx = y->backend->ctx;
-    double start = dtx_bench_now(y->clock);
+    double start;
+    DTX_TRY(ctx, dtx_bench_begin(y->queue, y->clock, &start));
     DTX_TRY(ctx, dtx_matmul(y->queue, &y->product[i]));
-    DTX_TRY(ctx, y->backend->queues->wait(y->queue));
-    *seconds = dtx_bench_now(y->clock) - start;
-    return DTX_OK;
+    return dtx_bench_end(y->queue, y->clock, start, seconds);
 }
 
 enum dtx_status dtx_yardstick_products(struct dtx_yardstick *y, double seconds)
 {
     for (int i = 0; i < DTX_YARDSTICK_SIZES; i++) {
-        if (i > 0 && 8 * flops_of(i - 1) / dtx_samples_median(&y->speed[i - 1]) > 4 * seconds)
+        if (i > 0 && 8 * flops_of(y, i - 1) / dtx_samples_median(&y->speed[i - 1]) > 4 * seconds)
             break;
         double start = dtx_bench_now(y->clock), time;
         if (y->speed[i].n == 0) /* the first makes the library's kernels: not counted */
             DTX_TRY(y->backend->ctx, run_product(y, i, &time));
         for (int k = 0; k < ROUND && (k == 0 || dtx_bench_now(y->clock) - start < seconds / DTX_YARDSTICK_SIZES); k++) {
             DTX_TRY(y->backend->ctx, run_product(y, i, &time));
-            dtx_samples_add(&y->speed[i], flops_of(i) / time);
+            dtx_samples_add(&y->speed[i], flops_of(y, i) / time);
         }
     }
     return DTX_OK;
@@ -137,8 +142,32 @@ static void triad(double *a, const double *b, const double *c, int threads)
         a[i] = b[i] + 3 * c[i];
 }
 
+/* Reads and writes of the device's memory. */
+static enum dtx_status copies(struct dtx_yardstick *y, double seconds)
+{
+    struct dtx_ctx *ctx = y->backend->ctx;
+    struct dtx_tensor both = dtx_tensor_2d(NULL, DTX_U8, 2, COPY);
+    DTX_TRY(ctx, dtx_tensor_alloc(y->backend, &both));
+    char *from = both.data;
+    enum dtx_status status = DTX_OK;
+    double begin = dtx_bench_now(y->clock), start, time = 0;
+    for (int i = 0; status == DTX_OK && (i < 2 || dtx_bench_now(y->clock) - begin < seconds); i++) {
+        status = dtx_bench_begin(y->queue, y->clock, &start);
+        if (status == DTX_OK)
+            status = y->backend->memory->copy(y->queue, from + COPY, from, COPY);
+        if (status == DTX_OK)
+            status = dtx_bench_end(y->queue, y->clock, start, &time);
+        if (status == DTX_OK && i > 0) /* the first is not counted */
+            dtx_samples_add(&y->triad, 2.0 * COPY / time);
+    }
+    dtx_tensor_free(y->backend, &both);
+    return status;
+}
+
 enum dtx_status dtx_yardstick_triad(struct dtx_yardstick *y, double seconds)
 {
+    if (y->clock == DTX_BENCH_DEVICE)
+        return copies(y, seconds);
     int threads = y->backend->threads;
     void *memory;
     DTX_TRY(y->backend->ctx, dtx_mem_alloc(y->backend->ctx, 3 * (int64_t)TRIAD, sizeof(double), &memory));
@@ -190,11 +219,12 @@ json_t *dtx_yardstick_json(const struct dtx_yardstick *y, double flops, double b
 {
     json_t *products = json_array();
     for (int i = 0; i < DTX_YARDSTICK_SIZES; i++)
-        json_array_append_new(products, json_pack("{s:I, s:o}", "n", (json_int_t)sizes[i], "flops_per_second",
+        json_array_append_new(products, json_pack("{s:I, s:o}", "n", (json_int_t)y->sizes[i], "flops_per_second",
                                                   dtx_samples_json(&y->speed[i])));
     json_t *peak = json_pack("{s:f, s:o}", "flops_per_second", flops, "products", products);
     if (bytes > 0)
-        json_object_set_new(peak, "triad_bytes_per_second", json_real(bytes));
+        json_object_set_new(peak, y->clock == DTX_BENCH_DEVICE ? "copy_bytes_per_second" : "triad_bytes_per_second",
+                            json_real(bytes));
     return peak;
 }
 
@@ -207,11 +237,11 @@ void dtx_yardstick_print(const struct dtx_yardstick *y, double flops, double byt
         if (y->speed[i].n == 0)
             continue;
         dtx_report_scaled(dtx_samples_median(&y->speed[i]), "FLOP/s", text);
-        fprintf(file, "%s n = %lld %s", i ? "," : "", (long long)sizes[i], text);
+        fprintf(file, "%s n = %lld %s", i ? "," : "", (long long)y->sizes[i], text);
     }
     fprintf(file, "\n");
     if (bytes > 0) {
         dtx_report_scaled(bytes, "B/s", text);
-        fprintf(file, "memory      %s (triad)\n", text);
+        fprintf(file, "memory      %s (%s)\n", text, y->clock == DTX_BENCH_DEVICE ? "copy" : "triad");
     }
 }

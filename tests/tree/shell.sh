@@ -5,6 +5,6 @@
 set -uo pipefail
 cd "$DTX_SOURCE" || exit 1
 command -v shellcheck >/dev/null || { echo "no shellcheck here: launch/packages.sh tests"; exit 77; }
-shellcheck launch/*.sh launch/*/*.sh launch/slurm/*.sbatch || exit 1
+shellcheck -x launch/*.sh launch/*/*.sh launch/slurm/*.sbatch tests/device/*.sh || exit 1
 foreign=$(sed 's/#.*//' launch/slurm/*.sbatch | grep -oE '(^|[|;&({]|\$\() *(python3?|perl|awk|jq|gawk|ruby|node)\b')
 [ -z "$foreign" ] || { echo "launch/slurm needs: $foreign"; exit 1; }

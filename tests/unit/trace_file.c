@@ -231,10 +231,10 @@ static void written(void **state)
     char *text;
     dtx_ctx_init(&ctx);
     ctx.rank = 3;
-    assert_true(dtx_trace_begin(&ctx) == 0); /* off */
+    assert_true(dtx_trace_begin(&ctx, "wait") == 0); /* off */
     assert_int_equal(dtx_trace_create(&ctx, 3, &trace), DTX_OK);
     ctx.trace = trace;
-    assert_true(dtx_trace_begin(&ctx) == 0); /* not running */
+    assert_true(dtx_trace_begin(&ctx, "wait") == 0); /* not running */
     dtx_trace_end(&ctx, 0, DTX_SPAN_WAIT, "data", "wait", 0, 0);
     assert_int_equal(dtx_trace_kept(trace), 0);
     trace->origin = 100;
