@@ -93,6 +93,15 @@ const struct dtx_ranges *dtx_backend_ranges(void)
 #endif
 }
 
+int dtx_backend_device_count(void)
+{
+#ifdef DTX_WITH_CUDA
+    return dtx_cuda_count();
+#else
+    return 0;
+#endif
+}
+
 static enum dtx_status refuse_name(struct dtx_ctx *ctx, const char *name)
 {
     char names[64] = "auto";

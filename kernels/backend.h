@@ -88,6 +88,7 @@ enum dtx_status dtx_backend_open(struct dtx_ctx *ctx, const char *name, int thre
 void dtx_backend_close(struct dtx_backend *backend);
 /* Whether a GPU can be used; which one, or why not, in words. */
 bool dtx_backend_device(char *text, size_t size);
+int dtx_backend_device_count(void); /* GPUs that this process sees; 0 without a driver */
 
 struct dtx_ranges;
 /* NVTX, where a profiler is attached to this process and the build has it; else NULL. */

@@ -271,6 +271,14 @@ const struct dtx_collectives DTX_DEVICE(collectives) = {.load = DTX_DEVICE(nccl_
                                                         .attach = DTX_DEVICE(attach),
                                                         .fold = DTX_DEVICE(fold)};
 
+int DTX_DEVICE(count)(void)
+{
+    char why[WHY];
+    const struct dtx_cuda_runtime *runtime = DTX_DEVICE(runtime)(why, sizeof why);
+    int count = 0;
+    return runtime && runtime->device_count(&count) == 0 ? count : 0;
+}
+
 /* This rank's number on its node. */
 static int local_rank(void)
 {

@@ -12,12 +12,14 @@
 
 /* Whether there is a device to open; else the reason in `why`. text (may be NULL): what would be opened, in words. */
 bool dtx_cuda_available(char *why, size_t size, char *text, size_t text_size);
+int dtx_cuda_count(void); /* devices, usable or not; 0 without a driver */
 enum dtx_status dtx_cuda_open(struct dtx_ctx *ctx, int threads, int isa, struct dtx_backend **out);
 void dtx_cuda_close(struct dtx_backend *backend);
 
 extern const struct dtx_ranges dtx_cuda_ranges; /* NVTX (nvtx.c) */
 
 bool dtx_emu_available(char *why, size_t size, char *text, size_t text_size);
+int dtx_emu_count(void);
 enum dtx_status dtx_emu_open(struct dtx_ctx *ctx, int threads, int isa, struct dtx_backend **out);
 void dtx_emu_close(struct dtx_backend *backend);
 

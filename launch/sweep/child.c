@@ -145,6 +145,7 @@ static void become(const struct dtx_sweep_runner *r, const struct dtx_sweep_chil
     dtx_sweep_note_child(&r->sweep, c->trial, c->attempt);
     for (size_t i = 0; i < sizeof others / sizeof *others; i++)
         unsetenv(others[i]);
+    dtx_sweep_gpus_deal(r, (int)(c - r->child));
     dup2(null, STDIN_FILENO);
     dup2(log, STDOUT_FILENO);
     dup2(log, STDERR_FILENO);

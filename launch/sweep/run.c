@@ -25,7 +25,10 @@ enum { MOST_JOBS = 1024, MOST_WORDS = 1024 };
 static const double POLL = 0.1, LOOK = 1, LIVE = 0.5, PLAIN = 60; /* seconds */
 
 static const struct dtx_opt_row rows[] = {
-    {"jobs", DTX_OPT_INT, "0", "0..1024", DTX_OPT_CALL, "trials at once; 0: as many as cores and memory allow"},
+    {"jobs", DTX_OPT_INT, "0", "0..1024", DTX_OPT_CALL,
+     "trials at once; 0: as many as GPUs, or cores and memory, allow"},
+    {"gpus", DTX_OPT_TEXT, "auto", NULL, DTX_OPT_CALL,
+     "GPUs that are dealt out among trials at once, one a rank: 0,1,3; none: every trial sees all of them"},
     {"trial", DTX_OPT_TEXT, "", NULL, DTX_OPT_CALL,
      "these alone, and what they start from: numbers, labels, ids, separated by commas"},
     {"retries", DTX_OPT_INT, "3", "0..1000000", DTX_OPT_CALL,
@@ -103,7 +106,7 @@ static enum dtx_status choose_trials(struct dtx_sweep_runner *r, const char *lis
     return DTX_OK;
 }
 
-/* As many at once as cores and memory allow. */
+/* As many at once as there are GPUs for, else as cores and memory allow. */
 static enum dtx_status choose_jobs(struct dtx_sweep_runner *r, int64_t asked)
 {
     struct dtx_sweep_counter counter;
@@ -125,7 +128,10 @@ static enum dtx_status choose_jobs(struct dtx_sweep_runner *r, int64_t asked)
     int64_t jobs = asked > 0 ? asked : dtx_max64(1, cores / (threads * r->sweep.ranks));
     int64_t fit =
         largest.memory_bytes > 0 ? (int64_t)(0.9 * (double)host.memory_allowed_bytes / largest.memory_bytes) : jobs;
-    if (asked == 0 && fit < jobs) {
+    if (asked == 0 && r->gpus > 0) {
+        jobs = dtx_max64(1, r->gpus / r->sweep.ranks);
+        dtx_log(r->ctx, DTX_LOG_INFO, "%d GPUs are dealt out among %lld trials at once", r->gpus, (long long)jobs);
+    } else if (asked == 0 && fit < jobs) {
         jobs = dtx_max64(1, fit);
         dtx_log(r->ctx, DTX_LOG_INFO, "memory allows %lld of the largest trials at once", (long long)jobs);
     }
@@ -393,6 +399,7 @@ static enum dtx_status run_sweep(struct dtx_sweep_runner *r, const struct dtx_op
     DTX_TRY(r->ctx, dtx_sweep_read(r->ctx, dir, &r->sweep));
     DTX_TRY(r->ctx, allocate(r));
     DTX_TRY(r->ctx, choose_trials(r, dtx_opt_text(opt, "trial")));
+    DTX_TRY(r->ctx, dtx_sweep_gpus_choose(r, dtx_opt_text(opt, "gpus")));
     DTX_TRY(r->ctx, choose_jobs(r, dtx_opt_int(opt, "jobs")));
     r->retries = dtx_opt_int(opt, "retries");
     r->backoff = dtx_opt_real(opt, "backoff");

@@ -1,6 +1,6 @@
 /*
  * One `dtx sweep run`: trials as child processes, as many at once as the machine has room for. run.c decides, child.c
- * starts and stops processes, ending.c says what became of them. Not collective.
+ * starts and stops processes, gpus.c deals out GPUs, ending.c says what became of them. Not collective.
  */
 #ifndef DTX_LAUNCH_SWEEP_RUNNER_H
 #define DTX_LAUNCH_SWEEP_RUNNER_H
@@ -8,6 +8,8 @@
 #include <sys/types.h>
 
 #include "launch/sweep/state.h"
+
+enum { DTX_SWEEP_GPUS = 64 }; /* of a node, at most */
 
 struct dtx_sweep_child {
     pid_t pid; /* 0: this place is free */
@@ -28,6 +30,8 @@ struct dtx_sweep_runner {
     int *again_to;      /* attempts up to this one do not count as given up */
     double *not_before; /* monotonic; after a crash */
     struct dtx_sweep_child *child;
+    char gpu[DTX_SWEEP_GPUS][32]; /* dealt out among trials at once, by index or UUID */
+    int gpus;
     int jobs, threads; /* threads: of each rank, where the configuration does not say */
     int64_t retries;
     double backoff;
@@ -36,6 +40,10 @@ struct dtx_sweep_runner {
     const char *stopped_by;
 };
 
+/* Which GPUs are dealt out: `list` (0,1,3), "none", or "auto", those that this process sees. */
+enum dtx_status dtx_sweep_gpus_choose(struct dtx_sweep_runner *runner, const char *list);
+/* Sets CUDA_VISIBLE_DEVICES for the trial in the place-th of the places for trials at once, one GPU a rank. */
+void dtx_sweep_gpus_deal(const struct dtx_sweep_runner *runner, int place);
 /* Puts the attempt, which is claimed, to work: RUN/logs/attempt-K.log has what it says. */
 enum dtx_status dtx_sweep_child_start(struct dtx_sweep_runner *runner, struct dtx_sweep_child *child);
 /* Asks it to save and stop. */

@@ -145,6 +145,18 @@ run unlogged --retries 1 --backoff 0
 rm "unlogged/runs/$(id_of unlogged 1)/logs"
 run unlogged --again || complain "with a folder of logs: $(cat log)"
 
+# GPUs are dealt out among the trials that run at once, one a rank.
+"$DTX" sweep plan spec.yaml --dir gpus --sweep.tokens 1280 --sweep.seeds '1, 2' >log 2>&1 || complain "plan: $(cat log)"
+cat >wrap <<'END'
+#!/bin/sh
+echo "$CUDA_VISIBLE_DEVICES" >>dealt
+exec "$@"
+END
+CUDA_VISIBLE_DEVICES='' run gpus --launcher ./wrap --gpus 5,GPU-7 && grep -q '2 GPUs are dealt out among 2 trials' log || complain "GPUs: $(cat log)"
+[ "$(sort dealt | xargs)" = "5 GPU-7" ] || complain "GPUs were dealt out as $(xargs <dealt)"
+run gpus --gpus 1,,2
+[ $? = 78 ] && grep -q "gpus: ''" log || complain "an empty GPU: $(cat log)"
+
 # Behind the table's back.
 DTX_LR_PEAK=1 "$DTX" sweep run claims >log 2>&1
 [ $? = 78 ] && grep -q 'DTX_LR_PEAK is set' log || complain "a variable: $(cat log)"

@@ -16,7 +16,7 @@ cubins() {
     objcopy -O binary --only-section=.nv_fatbin "$1" "$work/fatbin" || return 1
     LC_ALL=C grep -abo $'\x7fELF' "$work/fatbin" | cut -d: -f1 | while read -r offset; do
         tail -c "+$((offset + 1))" "$work/fatbin" >"$work/cubin"
-        mv "$work/cubin" "$work/cubin.$(grep -aoE 'sm_[0-9]+a?' "$work/cubin" | head -n 1)"
+        mv "$work/cubin" "$work/cubin.$(grep -aoE -- '-arch sm_[0-9]+a?' "$work/cubin" | sed 's|.* ||;q')"
     done
 }
 
