@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs what the tests need, builds, runs them: tests/run.sh [label…]
 #   (no label)  everything but the labels long, mutants and bench
-#   mutants     every planted fault of tests/mutants.txt must turn its tests red
+#   mutants     every planted fault of tests/mutants.txt, or those named, must turn its tests red
 #   fuzz        random meshes against one rank: --seconds 300, --cases N, --seed S, --case "…" (run_fuzz.sh)
 #   parsers     coverage-guided fuzzing of every parser: --seconds 60, names (run_parsers.sh; needs clang)
 #   slurm       a shell on a Slurm cluster of two nodes on this machine, or a command there (run_slurm.sh; needs root)
@@ -11,7 +11,7 @@ set -uo pipefail
 cd "$(dirname "$0")/.." || exit 1
 
 case ${1:-} in
-mutants) exec tests/run_mutants.sh ;;
+mutants) shift; exec tests/run_mutants.sh "$@" ;;
 fuzz) shift; launch/packages.sh tests && tests/build.sh release && exec tests/run_fuzz.sh "$@"; exit ;;
 parsers) shift; exec tests/run_parsers.sh "$@" ;;
 slurm) shift; launch/packages.sh tests cluster && tests/build.sh release && exec tests/run_slurm.sh "$@"; exit ;;

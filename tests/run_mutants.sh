@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # Every planted fault must turn the tests named for it in tests/mutants.txt red. Prints the table; fails on survivors.
+#   tests/run_mutants.sh [name…]   default: all
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit 1
 launch/packages.sh tests || exit
@@ -9,10 +10,17 @@ unset DTX_MUTANT
 
 run() { ctest --test-dir build-mutants -j2 --no-tests=error --stop-on-failure -R "$1" </dev/null >"$log" 2>&1; } # mpirun would eat the list
 log=$(mktemp)
-trap 'rm -f "$log"' EXIT
+trap 'rm -f "$log" "$list"' EXIT
+
+list=$(mktemp)
+awk -F'\t' -v names="$*" '
+    BEGIN { n = split(names, name, " "); for (i = 1; i <= n; i++) wanted[name[i]] = 1 }
+    !/^#/ && NF && (n == 0 || $1 in wanted) { print; delete wanted[$1] }
+    END { for (i in wanted) { print "mutants: tests/mutants.txt has no " i >"/dev/stderr"; bad = 1 } exit bad }' \
+    tests/mutants.txt >"$list" || exit 78
 
 # Red means something only when the same tests are green without a fault.
-all=$(grep -v '^#' tests/mutants.txt | cut -f2 | grep . | sort -u | paste -sd'|')
+all=$(cut -f2 "$list" | grep . | sort -u | paste -sd'|')
 if ! run "$all" || grep -q '\*\*\*Skipped' "$log"; then
     tail -n 40 "$log"
     echo "mutants: without any fault the tests must pass, none skipped"
@@ -33,6 +41,6 @@ while IFS=$'\t' read -r name tests; do
         verdict="caught by $(sed -nE 's/^ *[0-9]+\/[0-9]+ Test +#[0-9]+: ([^ ]+) .*\*\*\*.*$/\1/p' "$log" | head -n 1)"
     fi
     printf '%-36s %s (%d s)\n' "$name" "$verdict" $((SECONDS - start))
-done < <(grep -vE '^(#|$)' tests/mutants.txt)
+done <"$list"
 echo "mutants: $count planted, $survivors survived"
 [ "$survivors" -eq 0 ]
