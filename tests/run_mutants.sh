@@ -9,10 +9,9 @@ DTX_SOURCE=$PWD bash tests/tree/mutants.sh || exit 1
 unset DTX_MUTANT
 
 run() { ctest --test-dir build-mutants -j2 --no-tests=error --stop-on-failure -R "$1" </dev/null >"$log" 2>&1; } # mpirun would eat the list
-log=$(mktemp)
+log=$(mktemp) list=$(mktemp)
 trap 'rm -f "$log" "$list"' EXIT
 
-list=$(mktemp)
 awk -F'\t' -v names="$*" '
     BEGIN { n = split(names, name, " "); for (i = 1; i <= n; i++) wanted[name[i]] = 1 }
     !/^#/ && NF && (n == 0 || $1 in wanted) { print; delete wanted[$1] }
