@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# test: label=long timeout=400
+# test: label=long timeout=600
 # Batch jobs that end for other reasons than being done: a time limit of a minute with an infinite save interval, signals
 # to the batch shell, scancel and another sbatch, arrays of which each task is a run. Nothing is lost, every curve is the
 # uninterrupted run's.
@@ -33,7 +33,7 @@ sed -i "s/^options=(/options=(--train.until=$((step + 5)) /" minute/train.sbatch
 resubmit minute
 until_true 60 "the resubmitted run's end" in_state minute paused
 until_true 20 "the resubmitted job's end" gone "$job"
-train 4 reference "${endless[@]}" --train.until "$((step + 5))" --parallel.tp 2 --parallel.dp 2
+run_limit=240 train 4 reference "${endless[@]}" --train.until "$((step + 5))" --parallel.tp 2 --parallel.dp 2
 same_curve reference minute
 
 # Two runs side by side, of which one is warned: it alone is requeued. The last task's job id is the array's own.
