@@ -24,7 +24,7 @@ static enum dtx_status evaluate(struct dtx_session *s)
     int64_t samples = dtx_opt_int(s->opt, "samples"), targets;
     double loss;
     DTX_TRY(s->ctx, dtx_comm_agree(s->world, dtx_heldout_open(s, &heldout)));
-    enum dtx_status status = dtx_heldout_loss(heldout, samples ? samples : INT64_MAX, &loss, &targets);
+    enum dtx_status status = dtx_heldout_loss(heldout, samples ? samples : INT64_MAX, NULL, &loss, &targets);
     dtx_heldout_close(heldout);
     if (status == DTX_OK && !isfinite(loss))
         status =

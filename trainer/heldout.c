@@ -4,6 +4,7 @@
 #include "kernels/base/mem.h"
 #include "kernels/base/mutant.h"
 #include "trainer/loop.h"
+#include "trainer/stop.h"
 
 struct dtx_heldout {
     struct dtx_session *session;
@@ -11,6 +12,7 @@ struct dtx_heldout {
     int64_t each; /* sequences of one data rank in a batch */
     struct dtx_walk *walk;
     int32_t *tokens, *targets, *starts; /* [each · length] */
+    bool *asked;                        /* [ranks] */
 };
 
 enum dtx_status dtx_heldout_open(struct dtx_session *s, struct dtx_heldout **out)
@@ -25,6 +27,10 @@ enum dtx_status dtx_heldout_open(struct dtx_session *s, struct dtx_heldout **out
     enum dtx_status status = dtx_mem_alloc(s->ctx, 3 * n, sizeof *h->tokens, &p);
     if (status == DTX_OK) {
         h->tokens = p;
+        status = dtx_mem_alloc(s->ctx, s->world->size, sizeof *h->asked, &p);
+    }
+    if (status == DTX_OK) {
+        h->asked = p;
         h->targets = h->tokens + n;
         h->starts = h->targets + n;
         struct dtx_stream_config config = dtx_session_stream(s, true);
@@ -47,6 +53,7 @@ void dtx_heldout_close(struct dtx_heldout *h)
     dtx_walk_close(h->walk);
     dtx_stream_close(h->stream);
     dtx_mem_free(h->tokens);
+    dtx_mem_free(h->asked);
     dtx_mem_free(h);
 }
 
@@ -71,7 +78,19 @@ static enum dtx_status fill(struct dtx_heldout *h, int64_t first, int64_t sample
     return DTX_OK;
 }
 
-enum dtx_status dtx_heldout_loss(struct dtx_heldout *h, int64_t samples, double *loss, int64_t *targets)
+/* Is any rank asked to stop? */
+static enum dtx_status find_request(struct dtx_heldout *h, bool *out)
+{
+    struct dtx_session *s = h->session;
+    bool own = dtx_stop_requested() != 0 && !DTX_MUTANT(evaluation_hears_no_signal);
+    *out = false;
+    DTX_TRY(s->ctx, dtx_comm_gather_bytes(s->world, &own, sizeof own, h->asked));
+    for (int r = 0; r < s->world->size; r++)
+        *out |= h->asked[r];
+    return DTX_OK;
+}
+
+enum dtx_status dtx_heldout_loss(struct dtx_heldout *h, int64_t samples, bool *cut, double *loss, int64_t *targets)
 {
     struct dtx_session *s = h->session;
     bool documents = dtx_opt_bool(s->opt, "data.doc_reset");
@@ -79,6 +98,10 @@ enum dtx_status dtx_heldout_loss(struct dtx_heldout *h, int64_t samples, double 
     *targets = 0;
     samples = dtx_min64(samples, dtx_stream_samples(h->stream));
     for (int64_t first = 0; first < samples; first += s->config.batch.global_batch) {
+        if (cut)
+            DTX_TRY(s->ctx, find_request(h, cut));
+        if (cut && *cut)
+            return DTX_OK;
         DTX_TRY(s->ctx, dtx_comm_agree(s->world, fill(h, first, samples)));
         struct dtx_engine_batch batch = {h->tokens, h->targets, documents ? h->starts : NULL};
         double part;

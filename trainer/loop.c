@@ -184,14 +184,23 @@ static enum dtx_status report(struct dtx_loop *l, const struct dtx_step_result *
 static enum dtx_status evaluate(struct dtx_loop *l, double *heldout)
 {
     int64_t targets;
+    double loss;
+    bool cut = false, last = l->step == l->end; /* its figure is the run's */
     *heldout = NAN;
-    if (!l->heldout || !(l->step == l->end || (l->eval_every > 0 && l->step % l->eval_every == 0)))
+    if (!l->heldout || !(last || (l->eval_every > 0 && l->step % l->eval_every == 0)))
         return DTX_OK;
     double begin = dtx_trace_begin(l->ctx, "evaluation");
-    DTX_TRY(l->ctx, dtx_heldout_loss(l->heldout, l->eval_samples, heldout, &targets));
+    DTX_TRY(l->ctx, dtx_heldout_loss(l->heldout, l->eval_samples, last ? NULL : &cut, &loss, &targets));
     dtx_trace_end(l->ctx, begin, DTX_SPAN_STEP, "compute", "evaluation", l->step, 0);
-    if (isnan(l->best_heldout) || *heldout < l->best_heldout)
-        l->best_heldout = *heldout;
+    if (cut && dtx_loop_root(l)) {
+        dtx_progress_clear(l->progress);
+        dtx_log(l->ctx, DTX_LOG_INFO, "asked to stop: no held-out loss of step %lld", (long long)l->step);
+    }
+    if (cut)
+        return DTX_OK;
+    *heldout = loss;
+    if (isnan(l->best_heldout) || loss < l->best_heldout)
+        l->best_heldout = loss;
     return DTX_OK;
 }
 

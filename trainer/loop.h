@@ -15,7 +15,9 @@ struct dtx_heldout; /* the held-out samples as batches of this data rank */
 enum dtx_status dtx_heldout_open(struct dtx_session *session, struct dtx_heldout **out);
 void dtx_heldout_close(struct dtx_heldout *heldout); /* accepts NULL */
 /* Mean loss over the targets of the first `samples` held-out sequences (fewer when there are fewer); the same value for
- * every mesh up to rounding. */
-enum dtx_status dtx_heldout_loss(struct dtx_heldout *heldout, int64_t samples, double *loss, int64_t *targets);
+ * every mesh up to rounding. With `cut` it is given up (*cut) when a rank is asked to stop (stop.h): saving is urgent.
+ */
+enum dtx_status dtx_heldout_loss(struct dtx_heldout *heldout, int64_t samples, bool *cut, double *loss,
+                                 int64_t *targets);
 
 #endif

@@ -57,6 +57,19 @@ kill -0 "$guard" 2>/dev/null && echo 'train.steps: 1000000' >slow.yaml
 end 75 TERM
 [ "$(count early)" = 1 ] || complain "early: $(count early) steps"
 
+# During an evaluation of half a minute: it is given up, a step is saved.
+launch evaluation env LD_PRELOAD="$DTX_BUILD/tests/libdtx_disk.so" DISK_FOLDER="$work/data.bin" DISK_READ_PAUSE=80 \
+    "$DTX" "${endless[@]}" --eval.every 1 --eval.samples 400 --data.heldout 0.5 --data.prefetch 0
+for _ in $(seq 600); do
+    ! grep -q '^dtx: start: .* in all' evaluation.log || break
+    sleep 0.05
+done
+kill -TERM "$process"
+asked=$SECONDS ranks=$process
+end 75 TERM
+[ $((SECONDS - asked)) -lt 15 ] || complain "evaluation: $((SECONDS - asked)) s until it is saved"
+grep -q 'asked to stop: no held-out loss of step 1' evaluation.log || complain "evaluation: $(cat evaluation.log)"
+
 # All of them are the same run: so are their numbers, as far as each came.
 for other in rank launcher; do
     n=$(count $other)

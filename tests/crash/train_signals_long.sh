@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# test: label=long timeout=900
+# test: label=long timeout=2400
 # USR1, TERM and INT to mpirun, to one rank of two and to all, each during start-up, training, waiting for data, evaluation,
 # and a save beside or instead of training; and another one while the last save is written: one agreed checkpoint,
 # "requeue" and code 75 in the run's status, every rank gone. `train_signals_long.sh sync-launcher data …`: these alone.
@@ -30,7 +30,7 @@ phase() { # NAME: starts the run and returns in that phase
     case $1 in
     start) # rank 0 waits for its configuration, rank 1 for rank 0
         mkfifo "$folder.yaml"
-        launch "$folder" mpirun -n 2 "$DTX" train "$folder.yaml" "${small[@]}" --eval.every 0 --parallel.tp 2
+        launch "$folder" mpirun -n 2 "$DTX" train "$folder.yaml" "${small[@]}" --eval.every 0 --checkpoint.every 0 --parallel.tp 2
         for _ in $(seq 400); do
             ranks=$(pgrep -P "$process" -x dtx)
             set -- $ranks
