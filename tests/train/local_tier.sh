@@ -122,7 +122,8 @@ kill -9 $(pgrep -P "$launcher") "$launcher"
 wait $guard 2>/dev/null
 nodes "a b c" "${options[@]}" --run.dir killed --checkpoint.every 0 --checkpoint.local_every 1 --train.steps 1000000 \
     --resume latest --train.until $(($(wc -l <killed/metrics.jsonl) + 2)) || complain "killed: $(cat log)"
-grep -q 'resumed from .*disks/dtx-' log && ! grep 'passed over' log || complain "killed: not from the disks: $(cat log)"
+# The newest one may lack a rank's files, where the kill came between their renames: then it is the one before.
+grep -q 'resumed from .*disks/dtx-' log && [ "$(grep -c 'passed over' log)" -le 1 ] || complain "killed: not from the disks: $(cat log)"
 reached=$(wc -l <killed/metrics.jsonl)
 rm -r disks
 nodes "a b c" "${options[@]}" --run.dir straight --checkpoint.every 0 --train.steps 1000000 --train.until "$reached" ||
