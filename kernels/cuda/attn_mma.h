@@ -15,6 +15,20 @@
 enum { ATTN_THREADS = 256 };
 constexpr float ATTN_LOG2E = 1.44269504f, ATTN_LN2 = 0.69314718f;
 
+/* The tiles of KEYS keys [begin, end) of which some query of [i0, i0 + ROWS) sees a key. All threads of a block, at
+ * least ROWS, call it. scratch: 32. */
+struct attn_tiles {
+    int begin, end;
+};
+template <int ROWS, int KEYS> DTX_FN attn_tiles attn_tiles_seen(const attn_job &p, int b, int i0, int *scratch)
+{
+    const int tid = (int)threadIdx.x, last = attn_last_key(p, i0 + ROWS - 1 < p.tq ? i0 + ROWS - 1 : p.tq - 1);
+    int first = 0;
+    if (p.doc_start)
+        first = -dtx_block_max(i0 + tid < p.tq && tid < ROWS ? -attn_first_key(p, b, i0 + tid) : -p.tk, scratch);
+    return {first / KEYS, last < first ? first / KEYS : last / KEYS + 1};
+}
+
 template <int D, int MAPS> struct attn_width {
     enum { WIDTH = D * MAPS, PITCH = WIDTH + 8, ROWS = 128 / MAPS };
 };

@@ -179,10 +179,7 @@ template <int D, int MAPS> DTX_KERNEL(ATTN_THREADS, (D > 64 ? 1 : 2)) attn_bwd_q
     const dtx_bf16 *k = (const dtx_bf16 *)p.k + b * p.tk * kv_stride + (int64_t)kv_head * WIDTH;
     const dtx_bf16 *v = (const dtx_bf16 *)p.v + b * p.tk * kv_stride + (int64_t)kv_head * WIDTH;
 
-    int first_key = 0, last_key = attn_last_key(p, i0 + ROWS - 1 < p.tq ? i0 + ROWS - 1 : p.tq - 1);
-    if (p.doc_start)
-        first_key = -dtx_block_max(i0 + tid < p.tq && tid < ROWS ? -attn_first_key(p, b, i0 + tid) : -p.tk, scratch);
-    const int begin = first_key / STEP, end = last_key < first_key ? begin : last_key / STEP + 1;
+    const attn_tiles seen = attn_tiles_seen<ROWS, STEP>(p, b, i0, scratch);
     auto load = [&](int tile) {
         dtx_bf16 *to = stages + (tile & 1) * 2 * plan::STAGE_ELEMENTS;
         attn_tile_copy<STEP, WIDTH>(to, k, kv_stride, tile * STEP, p.tk);
@@ -190,8 +187,8 @@ template <int D, int MAPS> DTX_KERNEL(ATTN_THREADS, (D > 64 ? 1 : 2)) attn_bwd_q
     };
     attn_tile_copy<ROWS, WIDTH>(tile_q, (const dtx_bf16 *)p.q + q_base, q_stride, i0, p.tq);
     attn_tile_copy<ROWS, WIDTH>(tile_do, (const dtx_bf16 *)p.do_ + q_base, q_stride, i0, p.tq);
-    if (begin < end)
-        load(begin);
+    if (seen.begin < seen.end)
+        load(seen.begin);
     dtx_copy_commit();
 
     const float scale = (float)p.scale * ATTN_LOG2E, sign = map == 1 ? -*(const float *)p.lambda : 1.f;
@@ -207,8 +204,8 @@ template <int D, int MAPS> DTX_KERNEL(ATTN_THREADS, (D > 64 ? 1 : 2)) attn_bwd_q
         lse[e] = i < p.tq ? ((const float *)p.lse_in)[at] * ATTN_LOG2E : INFINITY;
         dsum[e] = i < p.tq ? ((const float *)p.dsum)[at] : 0.f;
     }
-    for (int tile = begin; tile < end; tile++) {
-        if (tile + 1 < end)
+    for (int tile = seen.begin; tile < seen.end; tile++) {
+        if (tile + 1 < seen.end)
             load(tile + 1);
         dtx_copy_commit();
         dtx_copy_wait<1>();

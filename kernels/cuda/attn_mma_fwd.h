@@ -152,10 +152,7 @@ template <int D, int MAPS> DTX_KERNEL(ATTN_THREADS, (D > 64 ? 1 : 2)) attn_fwd_k
     const dtx_bf16 *k = (const dtx_bf16 *)p.k + b * p.tk * kv_stride + (int64_t)kv_head * WIDTH;
     const dtx_bf16 *v = (const dtx_bf16 *)p.v + b * p.tk * kv_stride + (int64_t)kv_head * WIDTH;
 
-    int first = 0, last = attn_last_key(p, i0 + ROWS - 1 < p.tq ? i0 + ROWS - 1 : p.tq - 1);
-    if (p.doc_start)
-        first = -dtx_block_max(i0 + tid < p.tq && tid < ROWS ? -attn_first_key(p, b, i0 + tid) : -p.tk, scratch);
-    const int begin = first / KEYS, end = last < first ? begin : last / KEYS + 1; /* tiles of keys */
+    const attn_tiles seen = attn_tiles_seen<ROWS, KEYS>(p, b, i0, scratch);
 
     auto load = [&](int tile) {
         dtx_bf16 *to = stages + (tile & 1) * 2 * plan::KV_ELEMENTS;
@@ -163,8 +160,8 @@ template <int D, int MAPS> DTX_KERNEL(ATTN_THREADS, (D > 64 ? 1 : 2)) attn_fwd_k
         attn_tile_copy<KEYS, WIDTH>(to + plan::KV_ELEMENTS, v, kv_stride, tile * KEYS, p.tk);
     };
     attn_tile_copy<ROWS, WIDTH>(tile_q, q, q_stride, i0, p.tq);
-    if (begin < end)
-        load(begin);
+    if (seen.begin < seen.end)
+        load(seen.begin);
     dtx_copy_commit();
 
     const float scale = (float)p.scale * ATTN_LOG2E;
@@ -172,8 +169,8 @@ template <int D, int MAPS> DTX_KERNEL(ATTN_THREADS, (D > 64 ? 1 : 2)) attn_fwd_k
     const int lowest[2] = {attn_first_key(p, b, row), attn_first_key(p, b, row + 8)};
     float o[WIDTH / 8][4], max[2] = {-INFINITY, -INFINITY}, sum[2] = {0.f, 0.f};
     attn_clear(o);
-    for (int tile = begin; tile < end; tile++) {
-        if (tile + 1 < end)
+    for (int tile = seen.begin; tile < seen.end; tile++) {
+        if (tile + 1 < seen.end)
             load(tile + 1);
         dtx_copy_commit();
         if (DTX_MUTANT(cuda_attn_wait_short))

@@ -37,10 +37,8 @@ attn_tma_kernel(DTX_ARGUMENT(attn_job) p, DTX_ARGUMENT(dtx_tile_map) q_map, DTX_
     const int i0 = (int)(gridDim.x - 1 - blockIdx.x) * ROWS;
     const int head = (int)blockIdx.y, b = (int)blockIdx.z, kv_head = head / (p.heads / p.kv_heads);
 
-    int first = 0, last = attn_last_key(p, i0 + ROWS - 1 < p.tq ? i0 + ROWS - 1 : p.tq - 1);
-    if (p.doc_start)
-        first = -dtx_block_max(i0 + tid < p.tq && tid < ROWS ? -attn_first_key(p, b, i0 + tid) : -p.tk, scratch);
-    const int begin = first / KEYS, n = last < first ? 0 : last / KEYS + 1 - begin;
+    const attn_tiles seen = attn_tiles_seen<ROWS, KEYS>(p, b, i0, scratch);
+    const int begin = seen.begin, n = seen.end - begin;
     if (tid == 0) {
         dtx_arrival_init(q_full, 1);
         attn_ring_init(ring_k, 1);

@@ -312,10 +312,8 @@ attn_tma_queries_kernel(DTX_ARGUMENT(attn_job) p, DTX_ARGUMENT(tile_maps) maps)
     const int tid = (int)threadIdx.x, lane = tid & 31, warp = tid >> 5, member = tid >> 7;
     const int i0 = (int)(gridDim.x - 1 - blockIdx.x) * ROWS; /* the longest rows first */
     const int head = (int)blockIdx.y, b = (int)blockIdx.z, kv_head = head / (p.heads / p.kv_heads);
-    int first_key = 0, last_key = attn_last_key(p, i0 + ROWS - 1 < p.tq ? i0 + ROWS - 1 : p.tq - 1);
-    if (p.doc_start)
-        first_key = -dtx_block_max(i0 + tid < p.tq && tid < ROWS ? -attn_first_key(p, b, i0 + tid) : -p.tk, scratch);
-    const int begin = first_key / STEP, tiles = last_key < first_key ? 0 : last_key / STEP + 1 - begin;
+    const attn_tiles seen = attn_tiles_seen<ROWS, STEP>(p, b, i0, scratch);
+    const int begin = seen.begin, tiles = seen.end - begin;
     if (tid == 0) {
         dtx_arrival_init(own, 1);
         attn_ring_init(ring_k, 1);

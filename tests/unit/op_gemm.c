@@ -8,17 +8,54 @@
 struct shape {
     int64_t m, n, k;
     bool ta, tb, accumulate, scale, amax, master_c;
+    enum dtx_fp8 fp8;
 };
+
+/* Written apart from kernels/round.h: the nearest 8-bit float, by the exponents that its `mantissa` bits reach down to.
+ */
+static double nearest_fp8(double x, int mantissa, int least, double largest)
+{
+    int exponent;
+    frexp(x, &exponent);
+    double step = ldexp(1, (exponent - 1 > least ? exponent - 1 : least) - mantissa);
+    return fmin(largest, fmax(-largest, nearbyint(x / step) * step)); /* ties to even */
+}
+
+/* The numbers that an operand of n values is rounded to, unscaled; returns what they are to be multiplied by. */
+static double to_fp8(const double *x, int64_t n, bool e5m2, double *out)
+{
+    double most = 0, largest = e5m2 ? 57344 : 448;
+    for (int64_t i = 0; i < n; i++)
+        most = fmax(most, fabs(x[i]));
+    float stretch = (float)largest / (most > 1e-30 ? (float)most : 1e-30f);
+    for (int64_t i = 0; i < n; i++)
+        out[i] = nearest_fp8((double)((float)x[i] * stretch), e5m2 ? 2 : 3, e5m2 ? -14 : -6, largest);
+    return 1 / (double)stretch;
+}
+
+/* For fp8 of very different sizes, so that subnormal numbers and zeros are among the rounded ones. */
+static struct op_array operand(struct op_env *e, const struct shape *s, const char *name, int ndim, const int64_t *dim)
+{
+    if (!s->fp8)
+        return op_random(e, name, e->act, 1, ndim, dim);
+    int64_t n = dim[0] * dim[1];
+    double *values = op_doubles(e, n);
+    uint64_t key = dtx_rng_key(9, name);
+    for (int64_t i = 0; i < n; i++)
+        values[i] = ref_round(ldexp(dtx_rng_normal(key, (uint64_t)i), -(int)(i % 5) * 4 - 3), e->act);
+    return op_values(e, e->act, values, ndim, dim);
+}
 
 static void matmul_case(struct op_env *e, const void *data)
 {
     const struct shape *s = data;
-    struct op_array a = op_random(e, "a", e->act, 1, OP_DIMS(s->ta ? s->k : s->m, s->ta ? s->m : s->k));
-    struct op_array b = op_random(e, "b", e->act, 1, OP_DIMS(s->tb ? s->n : s->k, s->tb ? s->k : s->n));
-    struct op_array c = op_inout(e, "c", s->master_c ? e->master : e->act, 1, OP_DIMS(s->m, s->n));
+    struct op_array a = operand(e, s, "a", OP_DIMS(s->ta ? s->k : s->m, s->ta ? s->m : s->k));
+    struct op_array b = operand(e, s, "b", OP_DIMS(s->tb ? s->n : s->k, s->tb ? s->k : s->n));
+    struct op_array c = op_inout(e, "c", s->master_c ? e->master : e->act, s->fp8 ? 1e-2 : 1, OP_DIMS(s->m, s->n));
     struct op_array scale = op_random(e, "scale", e->master, 1, OP_DIMS(1));
     struct op_array amax = op_output(e, e->master, OP_DIMS(1));
     struct dtx_matmul_args args = {.a = a.t, .b = b.t, .c = c.t, s->ta, s->tb, .accumulate = s->accumulate};
+    args.fp8 = s->fp8;
     if (s->scale)
         args.scale = scale.t;
     if (s->amax)
@@ -26,8 +63,14 @@ static void matmul_case(struct op_env *e, const void *data)
     struct op_expect x = op_expect(e, "c", s->m * s->n);
     if (e->fresh) {
         double *old = s->accumulate ? c.value : NULL, factor = s->scale ? scale.value[0] : 1;
-        e->exact->matmul(s->m, s->n, s->k, s->ta, s->tb, a.value, b.value, old, factor, x.ref);
-        e->naive->matmul(s->m, s->n, s->k, s->ta, s->tb, a.value, b.value, old, factor, x.naive);
+        double *of_a = a.value, *of_b = b.value;
+        if (s->fp8) {
+            of_a = op_doubles(e, a.n);
+            of_b = op_doubles(e, b.n);
+            factor *= to_fp8(a.value, a.n, s->fp8 == DTX_FP8_E5M2, of_a) * to_fp8(b.value, b.n, false, of_b);
+        }
+        e->exact->matmul(s->m, s->n, s->k, s->ta, s->tb, of_a, of_b, old, factor, x.ref);
+        e->naive->matmul(s->m, s->n, s->k, s->ta, s->tb, of_a, of_b, old, factor, x.naive);
     }
     args.work = op_work(e, dtx_matmul_work_bytes(e->queue, &args));
     op_ok(e, dtx_matmul(e->queue, &args));
@@ -112,79 +155,6 @@ static void rows_alone(void **state)
                 op_run_once(act, 1, isa, row_case, &(bool){transpose_b});
 }
 
-/* Written apart from kernels/round.h: the nearest 8-bit float, by the exponents that its `mantissa` bits reach down to.
- */
-static double nearest_fp8(double x, int mantissa, int least, double largest)
-{
-    int exponent;
-    frexp(x, &exponent);
-    double step = ldexp(1, (exponent - 1 > least ? exponent - 1 : least) - mantissa);
-    return fmin(largest, fmax(-largest, nearbyint(x / step) * step)); /* ties to even */
-}
-
-/* The numbers that an operand of n values is rounded to, unscaled; returns what they are to be multiplied by. */
-static double to_fp8(const double *x, int64_t n, bool e5m2, double *out)
-{
-    double most = 0, largest = e5m2 ? 57344 : 448;
-    for (int64_t i = 0; i < n; i++)
-        most = fmax(most, fabs(x[i]));
-    float stretch = (float)largest / (most > 1e-30 ? (float)most : 1e-30f);
-    for (int64_t i = 0; i < n; i++)
-        out[i] = nearest_fp8((double)((float)x[i] * stretch), e5m2 ? 2 : 3, e5m2 ? -14 : -6, largest);
-    return 1 / (double)stretch;
-}
-
-/* Operands of very different sizes, so that subnormal numbers and zeros are among the rounded ones. */
-static double *of_many_sizes(struct op_env *e, const char *name, int64_t n)
-{
-    double *values = op_doubles(e, n);
-    uint64_t key = dtx_rng_key(9, name);
-    for (int64_t i = 0; i < n; i++)
-        values[i] = ref_round(ldexp(dtx_rng_normal(key, (uint64_t)i), -(int)(i % 5) * 4 - 3), e->act);
-    return values;
-}
-
-struct eight {
-    struct shape s;
-    enum dtx_fp8 kind;
-};
-
-static void fp8_case(struct op_env *e, const void *data)
-{
-    const struct eight *eight = data;
-    const struct shape *s = &eight->s;
-    struct op_array a =
-        op_values(e, e->act, of_many_sizes(e, "a", s->m * s->k), OP_DIMS(s->ta ? s->k : s->m, s->ta ? s->m : s->k));
-    struct op_array b =
-        op_values(e, e->act, of_many_sizes(e, "b", s->n * s->k), OP_DIMS(s->tb ? s->n : s->k, s->tb ? s->k : s->n));
-    struct op_array c = op_inout(e, "c", s->master_c ? e->master : e->act, 1e-2, OP_DIMS(s->m, s->n));
-    struct op_array scale = op_random(e, "scale", e->master, 1, OP_DIMS(1)), amax = op_output(e, e->master, OP_DIMS(1));
-    struct dtx_matmul_args args = {.a = a.t, .b = b.t, .c = c.t, s->ta, s->tb, .accumulate = s->accumulate};
-    args.fp8 = eight->kind;
-    if (s->scale)
-        args.scale = scale.t;
-    if (s->amax)
-        args.amax = amax.t;
-    struct op_expect x = op_expect(e, "c", s->m * s->n);
-    if (e->fresh) {
-        double *qa = op_doubles(e, a.n), *qb = op_doubles(e, b.n), *old = s->accumulate ? c.value : NULL;
-        double factor = s->scale ? scale.value[0] : 1;
-        factor *= to_fp8(a.value, a.n, eight->kind == DTX_FP8_E5M2, qa) * to_fp8(b.value, b.n, false, qb);
-        e->exact->matmul(s->m, s->n, s->k, s->ta, s->tb, qa, qb, old, factor, x.ref);
-        e->naive->matmul(s->m, s->n, s->k, s->ta, s->tb, qa, qb, old, factor, x.naive);
-    }
-    args.work = op_work(e, dtx_matmul_work_bytes(e->queue, &args));
-    op_ok(e, dtx_matmul(e->queue, &args));
-    op_compare(e, "c", &c, 2);
-    if (s->amax) {
-        double most = 0;
-        for (int64_t i = 0; i < c.n; i++)
-            most = fmax(most, fabs(c.value[i]));
-        op_read(e, &amax);
-        assert_true(amax.value[0] == most);
-    }
-}
-
 static void fp8(void **state)
 {
     (void)state;
@@ -201,8 +171,11 @@ static void fp8(void **state)
         {3, 5, 0, .accumulate = true}};
     for (size_t i = 0; i < sizeof list / sizeof *list; i++)
         for (enum dtx_dtype act = DTX_F32; act <= DTX_BF16; act++)
-            for (enum dtx_fp8 kind = DTX_FP8_E4M3; kind <= DTX_FP8_E5M2; kind++)
-                op_run(act, fp8_case, &(struct eight){list[i], kind});
+            for (enum dtx_fp8 kind = DTX_FP8_E4M3; kind <= DTX_FP8_E5M2; kind++) {
+                struct shape s = list[i];
+                s.fp8 = kind;
+                op_run(act, matmul_case, &s);
+            }
 }
 
 /* One infinity or NaN in an operand is not lost. */
