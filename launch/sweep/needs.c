@@ -38,7 +38,8 @@ static enum dtx_status count(struct dtx_ctx *ctx, const struct dtx_sweep *sweep,
 {
     struct dtx_engine_config config, alone;
     struct dtx_estimate e;
-    *out = (struct dtx_sweep_needs){.threads = (int)dtx_opt_int(opt, "cpu.threads")};
+    *out = (struct dtx_sweep_needs){.threads = (int)dtx_opt_int(opt, "cpu.threads"),
+                                    .cpu = strcmp(dtx_opt_text(opt, "device"), "cpu") == 0};
     dtx_engine_config_read(opt, sweep->ranks, &config);
     DTX_TRY(ctx, dtx_opt_check(ctx, opt));
     for (int stage = 0; stage < config.mesh[DTX_AXIS_PP]; stage++) {

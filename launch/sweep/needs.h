@@ -9,6 +9,7 @@ struct dtx_sweep_needs {
     double memory_bytes; /* of its fullest rank, host memory included, times its ranks */
     double disk_bytes;   /* of the checkpoints that it leaves */
     int threads;         /* of each rank; 0: not said */
+    bool cpu;            /* the configuration says that no GPU is used */
 };
 
 /* What counts; opened once for many trials. */

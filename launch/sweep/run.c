@@ -113,17 +113,20 @@ static enum dtx_status choose_jobs(struct dtx_sweep_runner *r, int64_t asked)
     struct dtx_host host;
     struct dtx_sweep_needs needs = {0}, largest = {0};
     int first = 0;
+    bool cpu = true;
     dtx_host_read("", &host);
     DTX_TRY(r->ctx, dtx_sweep_counter_open(r->ctx, &counter));
     enum dtx_status status = DTX_OK;
     for (int i = 0; i < r->sweep.trials.n && status == DTX_OK; i++)
         if (r->wanted[i]) {
             status = dtx_sweep_needs(r->ctx, &r->sweep, i, &counter, &needs);
+            cpu = cpu && needs.cpu;
             first = first ? first : needs.threads;
             largest.memory_bytes = fmax(largest.memory_bytes, needs.memory_bytes);
         }
     dtx_sweep_counter_close(&counter);
     DTX_TRY(r->ctx, status);
+    r->gpus = cpu ? 0 : r->gpus;
     int cores = dtx_host_threads(&host, 1), threads = first > 0 ? first : 1;
     int64_t jobs = asked > 0 ? asked : dtx_max64(1, cores / (threads * r->sweep.ranks));
     int64_t fit =

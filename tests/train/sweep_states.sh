@@ -154,6 +154,8 @@ exec "$@"
 END
 CUDA_VISIBLE_DEVICES='' run gpus --launcher ./wrap --gpus 5,GPU-7 && grep -q '2 GPUs are dealt out among 2 trials' log || complain "GPUs: $(cat log)"
 [ "$(sort dealt | xargs)" = "5 GPU-7" ] || complain "GPUs were dealt out as $(xargs <dealt)"
+"$DTX" sweep plan spec.yaml --dir cores --sweep.tokens 1280 --device cpu >log 2>&1 || complain "plan: $(cat log)"
+run cores --gpus 5,6 && ! grep -q 'dealt out' log || complain "GPUs for trials on the CPU: $(cat log)"
 run gpus --gpus 1,,2
 [ $? = 78 ] && grep -q "gpus: ''" log || complain "an empty GPU: $(cat log)"
 
