@@ -268,6 +268,9 @@ void dtx_simt_group_wait(int groups_left, struct dtx_site site)
         return;
     }
     const mma_group::lane_state *l = &g->lane[t->number % 128];
+    for (const auto &lane : g->lane)
+        if (lane.ends != l->ends)
+            dtx_simt_fault(site, "the threads of a group have committed different numbers of products");
     const int groups = (int)l->ends.size() - groups_left, until = groups > 0 ? l->ends[(size_t)groups - 1] : 0;
     for (; g->done < until; g->done++) {
         const mma_op *op = &g->ops[(size_t)g->done];
