@@ -23,10 +23,10 @@ void dtx_simt_arrival_init(uint64_t *barrier, int count);
 void dtx_simt_arrive(uint64_t *barrier, int bytes_expected, struct dtx_site site);
 void dtx_simt_arrival_wait(uint64_t *barrier, int parity, struct dtx_site site);
 void dtx_simt_tile_load(void *to, const dtx_tile_map *map, uint64_t *barrier, const int (&at)[4], struct dtx_site site);
-void dtx_simt_group_mma(float *sum, int columns, const uint32_t *a, uint64_t a_panel, uint64_t b_panel, bool add,
-                        struct dtx_site site);
-/* Before a product: a fence must have come, and a (or NULL) must stay as it is until a wait covers the product. */
-void dtx_simt_group_registers(const uint32_t *a, struct dtx_site site);
+/* The left operand: four registers, or (a NULL) a panel. `a_stays`: a wait that covers the product finds them unchanged
+ * at a. A fence must have come since the last wait. */
+void dtx_simt_group_mma(float *sum, int columns, const uint32_t *a, bool a_stays, uint64_t a_panel, uint64_t b_panel,
+                        bool add, struct dtx_site site);
 void dtx_simt_group_fence();
 void dtx_simt_group_commit();
 void dtx_simt_group_wait(int groups_left, struct dtx_site site);

@@ -162,21 +162,14 @@ void dtx_simt_group_fence()
     group_of(t)->lane[t->number % 128].fenced = true;
 }
 
-void dtx_simt_group_registers(const uint32_t *a, struct dtx_site site)
-{
-    thread_state *t = running();
-    mma_group::lane_state *l = &group_of(t)->lane[t->number % 128];
-    if (!l->fenced)
-        dtx_simt_fault(site, "product without a fence since the last wait");
-    l->registers = a;
-}
-
-void dtx_simt_group_mma(float *sum, int columns, const uint32_t *a, uint64_t a_panel, uint64_t b_panel, bool add,
-                        struct dtx_site site)
+void dtx_simt_group_mma(float *sum, int columns, const uint32_t *a, bool a_stays, uint64_t a_panel, uint64_t b_panel,
+                        bool add, struct dtx_site site)
 {
     thread_state *t = running();
     mma_group *g = group_of(t);
     const int lane = t->number % 128;
+    if (!g->lane[lane].fenced)
+        dtx_simt_fault(site, "product without a fence since the last wait");
     const size_t number = (size_t)g->lane[lane].issued++;
     if (g->ops.size() <= number)
         g->ops.resize(number + 1);
@@ -193,8 +186,7 @@ void dtx_simt_group_mma(float *sum, int columns, const uint32_t *a, uint64_t a_p
     }
     if (a)
         memcpy(op->registers[lane], a, sizeof op->registers[lane]);
-    op->registers_of[lane] = g->lane[lane].registers;
-    g->lane[lane].registers = nullptr;
+    op->registers_of[lane] = a_stays ? a : nullptr;
     op->sum[lane] = sum;
     std::vector<float> &kept = g->lane[lane].sums[sum];
     if (kept.empty()) {
@@ -276,6 +268,9 @@ void dtx_simt_group_wait(int groups_left, struct dtx_site site)
         return;
     }
     const mma_group::lane_state *l = &g->lane[t->number % 128];
+    for (const auto &lane : g->lane)
+        if (lane.ends != l->ends)
+            dtx_simt_fault(site, "the threads of a group have committed different numbers of products");
     const int groups = (int)l->ends.size() - groups_left, until = groups > 0 ? l->ends[(size_t)groups - 1] : 0;
     for (; g->done < until; g->done++) {
         const mma_op *op = &g->ops[(size_t)g->done];

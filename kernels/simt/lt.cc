@@ -2,6 +2,7 @@
  * A stand-in for cuBLASLt (kernels/cuda/lt.h): column-major products in plain loops, in stream order, with sums in
  * double. Its only algorithm is number 7, for at most MOST_K of k, so that the way without the library is walked too.
  */
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
@@ -20,7 +21,8 @@ struct desc {
 };
 
 struct preference {
-    bool splits = true; /* of k, as long as nobody forbids it */
+    bool splits = true;                           /* of k, as long as nobody forbids it */
+    uint32_t alignment[4] = {256, 256, 256, 256}; /* which A, B, C, D will have, in bytes */
 };
 
 struct layout {
@@ -105,6 +107,8 @@ static int prefer_set(void *handle, int attribute, const void *value, size_t byt
     memcpy(&number, value, bytes);
     if (attribute == LT_PREFER_REDUCTION)
         p->splits = number != 0;
+    else if (attribute >= LT_PREFER_ALIGNMENT_A && attribute <= LT_PREFER_ALIGNMENT_D)
+        p->alignment[attribute - LT_PREFER_ALIGNMENT_A] = number;
     return 0;
 }
 
@@ -138,7 +142,8 @@ static int choose(void *handle, void *d, void *a, void *b, void *c, void *out_la
 {
     if (((const preference *)p)->splits)
         return FAILED; /* a result would depend on how k is split */
-    struct lt_algorithm algorithm = {{ALGORITHM}};
+    const uint32_t *alignment = ((const preference *)p)->alignment;
+    struct lt_algorithm algorithm = {{ALGORITHM, *std::max_element(alignment, alignment + 4)}};
     int code = check(handle, d, a, b, c, out_layout, &algorithm, out);
     *found = code == 0;
     return code;
@@ -190,6 +195,8 @@ static int product(void *handle, void *d_, const void *alpha, const void *a, voi
     int code = check(handle, d_, a_, b_, NULL, out_layout, algorithm, &unused);
     if (code || c != d)
         return code ? code : LT_NOT_SUPPORTED;
+    if (((uintptr_t)a | (uintptr_t)b | (uintptr_t)d) % algorithm->data[1])
+        return FAILED; /* the algorithm was chosen for operands that are better aligned */
     desc description = *(desc *)d_;
     layout la = *(layout *)a_, lb = *(layout *)b_, lc = *(layout *)out_layout;
     float by = *(const float *)alpha, keep = *(const float *)beta;

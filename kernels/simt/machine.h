@@ -75,8 +75,7 @@ struct mma_group {
     int done, arrived;
     struct lane_state {
         int issued;
-        bool fenced; /* since the last wait */
-        const uint32_t *registers;
+        bool fenced;                                /* since the last wait */
         std::vector<int> ends;                      /* of committed groups, as counts of issued products */
         std::map<float *, std::vector<float>> sums; /* what the thread's registers hold when a wait gives them back */
     } lane[128];

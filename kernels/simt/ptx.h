@@ -48,7 +48,7 @@ struct ptx_kernel {
     std::vector<ptx_piece> parameters, statics;
     size_t parameter_bytes = 0, local_bytes = 0;
     std::vector<uint64_t> registers;           /* at the start: constants, and NaN */
-    std::vector<std::pair<int, int>> specials; /* register, and which of ptx_special */
+    std::vector<std::pair<int, int>> specials; /* register, and which of the list in ptx_parse.cc */
     std::vector<int> operands;                 /* what ptx_ins.r points to */
     std::vector<std::string> sources;          /* file:line of the CUDA source */
 };

@@ -1,9 +1,11 @@
 /* PTX text → kernels. */
 #include <cctype>
 #include <cstdlib>
+#include <stdexcept>
 
 #include "kernels/simt/ptx.h"
 
+/* In the order of `special` in ptx.cc. */
 static const char *const specials[] = {"%tid.x",    "%tid.y",    "%tid.z",  "%ctaid.x", "%ctaid.y",
                                        "%ctaid.z",  "%ntid.x",   "%ntid.y", "%ntid.z",  "%nctaid.x",
                                        "%nctaid.y", "%nctaid.z", "%laneid"};
@@ -226,8 +228,13 @@ struct parser {
                 i.step = ptx_find_warp(op, &i);
             if (!i.step)
                 throw failure{"instruction " + op + " is not known"};
-            for (const std::string &s : operands)
+            for (const std::string &s : operands) {
+                if (s.find('|') != std::string::npos && !starts(op, "shfl."))
+                    throw failure{op + " with two results"};
                 operand(s, &i, &list);
+            }
+            if (op.find("{}") != std::string::npos && list.size() != 3)
+                throw failure{op + " of " + std::to_string(list.size() - 1) + " parts"};
         }
         i.operands = (int)list.size();
         k->operands.insert(k->operands.end(), list.begin(), list.end());
@@ -324,6 +331,10 @@ struct parser {
 
     void kernel_end()
     {
+        ptx_ins end = {}; /* of a text that does not return by itself */
+        end.step = ptx_find_warp("ret", &end);
+        end.guard = -1;
+        k->code.push_back(end);
         for (const auto &b : branches) {
             auto found = labels.find(b.second);
             if (found == labels.end())
@@ -394,7 +405,8 @@ struct parser {
         std::string word = in.word();
         if (*in.at == ':') {
             in.at++;
-            labels[word] = (int)k->code.size();
+            if (!k || !labels.emplace(word, (int)k->code.size()).second)
+                throw failure{"a second label " + word};
         } else if (word[0] == '.') {
             directive(word);
         } else if (k && (!word.empty() || *in.at == '@')) {
@@ -431,9 +443,12 @@ bool ptx_parse(const char *text, const char *name, ptx_kernels *kernels, std::st
             p.statement();
         if (p.k)
             throw failure{"the text ends in a kernel"};
+        return true;
     } catch (const failure &f) {
-        *why = std::string(name) + ", line " + std::to_string(p.in.line) + " of its PTX: " + f.text;
-        return false;
+        *why = f.text;
+    } catch (const std::out_of_range &) { /* of operands, words or characters */
+        *why = "something is missing";
     }
-    return true;
+    *why = std::string(name) + ", line " + std::to_string(p.in.line) + " of its PTX: " + *why;
+    return false;
 }

@@ -126,8 +126,7 @@ static void group_mma(ptx_thread &t, const ptx_ins &i)
     sum.registers = i.r;
     for (int x = 0; x < sums; x++)
         sum.value[(size_t)x] = t.get<float>(i.r[x]);
-    dtx_simt_group_registers(nullptr, ptx_site(t, i));
-    dtx_simt_group_mma(sum.value.data(), columns, in_registers ? rows : nullptr,
+    dtx_simt_group_mma(sum.value.data(), columns, in_registers ? rows : nullptr, false,
                        in_registers ? 0 : t.get<uint64_t>(a[0]), t.get<uint64_t>(b[0]), t.get<uint32_t>(b[1]) & 1,
                        ptx_site(t, i));
     for (int x = 0; x < sums; x++)

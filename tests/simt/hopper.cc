@@ -24,7 +24,10 @@ enum fault {
     WAIT_TOO_SHORT,
     NO_WAIT_AT_END,
     OTHER_PRODUCT,
+    PRODUCT_LEFT_OUT,
     OPERAND_OVERWRITTEN,
+    REGISTERS_OVERWRITTEN,
+    NO_FENCE,
     TILE_OUTSIDE
 };
 enum { N = 64, ROUNDS = 2, PANEL = N * 128, ORDERS = 3 };
@@ -56,11 +59,16 @@ DTX_KERNEL(128, 1) tiles(DTX_ARGUMENT(job) p, DTX_ARGUMENT(dtx_tile_map) a_map, 
         }
         if (p.fault != TILE_NOT_AWAITED)
             dtx_arrival_wait(full, p.fault == WRONG_PHASE ? 1 - round % 2 : round % 2);
-        dtx_group_mma_begin(sum);
-        for (int k = 0; k < N / 16; k++)
+        if (p.fault != NO_FENCE || round == 0)
+            dtx_group_mma_begin(sum);
+        for (int k = 0; k < N / 16 - (p.fault == PRODUCT_LEFT_OUT && tid == 77); k++)
             dtx_group_mma_rows(sum, dtx_panel(a + k * 32),
                                dtx_panel(b + (p.fault == OTHER_PRODUCT && tid == 77 ? 0 : k * 32)), true);
+        uint32_t rows[4] = {};
+        if (p.fault == REGISTERS_OVERWRITTEN)
+            dtx_group_mma_columns(sum, rows, dtx_panel(b));
         dtx_group_mma_commit();
+        rows[3] = tid == 77;
         if (p.fault == OPERAND_OVERWRITTEN && tid == 0)
             memset(a, 0, 128);
         if (p.fault == WAIT_TOO_SHORT)
@@ -134,6 +142,9 @@ static void reported(void **)
     } list[] = {{TOO_MANY_BYTES, "wait in wait for arrivals at"},
                 {ARRIVAL_TOO_MANY, "arrival at a barrier that expects none"},
                 {NO_WAIT_AT_END, "products under way"},
+                {PRODUCT_LEFT_OUT, "committed different numbers of products"},
+                {REGISTERS_OVERWRITTEN, "registers of lane 77 changed"},
+                {NO_FENCE, "product without a fence"},
                 {OTHER_PRODUCT, "the threads of a group issue different products"},
                 {TILE_OUTSIDE, "tile load of 8192 bytes outside"}};
     for (const auto &f : list)

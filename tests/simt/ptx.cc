@@ -225,6 +225,10 @@ static void faults(void **)
         {"setp.lt.u32 %p1, %r1, 5;\n@%p1 shfl.sync.bfly.b32 %r9|%p2, %r2, 1, 31, -1;", "wait in shuffle by bits at"},
         {"nonsense.f8 %r9, %r2;", "probe.o, line 26 of its PTX: instruction nonsense.f8 is not known"},
         {"add.s32 %r9, %r99, 1;", "'%r99' is not declared"},
+        {"setp.lt.s32 %p1|%p2, %r2, %r3;", "line 26 of its PTX: setp.lt.s32 with two results"},
+        {"mov.b64 %rd6, {%rs1, %rs2, %rs3, %rs4};", "mov.b64 {} of 4 parts"},
+        {"mov.b32 %r9;", "something is missing"},
+        {"HERE:\nHERE:", "a second label HERE"},
         {"bra NOWHERE;", "label NOWHERE"},
         {"ld.constant.u32 %r9, [%rd4];", "instruction ld.constant.u32 is not known"},
     };
