@@ -291,6 +291,7 @@ static void release_run(struct dtx_comm *comm, struct dtx_nccl_run *run)
     dtx_mem_free(run);
 }
 
+/* NCCL's abort has freed the handle already. */
 static void nccl_free(struct dtx_comm *comm)
 {
     struct dtx_nccl_comm *impl = dtx_nccl_of(comm);
@@ -306,7 +307,7 @@ static void nccl_free(struct dtx_comm *comm)
         runtime->event_free(impl->fork_event);
     dtx_mem_free(impl->done);
     run->backend->memory->free(run->backend, impl->work);
-    if (impl->handle)
+    if (impl->handle && (!atomic_load(&run->stopped) || DTX_MUTANT(nccl_destroyed_after_abort)))
         run->nccl.destroy(impl->handle);
     if (impl->base_owned)
         impl->base->table->free(impl->base);
@@ -431,7 +432,12 @@ enum dtx_status dtx_comm_nccl_create(struct dtx_comm *base, struct dtx_backend *
     if (!device || base->size == 1)
         return DTX_OK;
     enum dtx_status status = dtx_mem_alloc(base->ctx, 1, sizeof(struct dtx_nccl_run), &memory);
-    DTX_TRY(base->ctx, dtx_comm_agree(base, status));
+    bool made = status == DTX_OK;
+    status = dtx_comm_agree(base, status);
+    if (status != DTX_OK) {
+        dtx_mem_free(made ? memory : NULL);
+        return status;
+    }
     struct dtx_nccl_run *run = memory;
     run->device = device;
     run->backend = backend;

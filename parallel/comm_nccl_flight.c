@@ -31,7 +31,11 @@ enum dtx_status dtx_nccl_track(struct dtx_comm *comm, struct dtx_ledger_mark *ma
     if (f->issued - f->ended == DTX_NCCL_FLIGHTS) /* later ones tell of a hang as well */
         dtx_ledger_finish(f->ring[f->ended++ % DTX_NCCL_FLIGHTS].mark, true);
     f->ring[f->issued % DTX_NCCL_FLIGHTS].mark = *mark;
+    pthread_mutex_unlock(&f->mutex);
+    /* Without the mutex: the host may be held up here while the device takes no more work, and the watch must see why.
+     */
     code = dtx_nccl_runtime(comm)->event_record(f->ring[f->issued % DTX_NCCL_FLIGHTS].event, stream);
+    pthread_mutex_lock(&f->mutex);
     f->issued += code == 0;
     pthread_mutex_unlock(&f->mutex);
     DTX_TRY(comm->ctx, dtx_nccl_check_cuda(comm, code, "recording an event"));
@@ -89,7 +93,8 @@ bool dtx_nccl_look(void *self, char *why, size_t size)
     if (!good)
         snprintf(why, size, "CUDA: the watch cannot use the device");
     pthread_mutex_lock(&run->mutex);
-    for (struct dtx_comm *comm = run->list; comm && good; comm = dtx_nccl_of(comm)->next) {
+    bool stopped = atomic_load(&run->stopped) && !DTX_MUTANT(nccl_looked_at_after_abort); /* NCCL has freed it */
+    for (struct dtx_comm *comm = run->list; comm && good && !stopped; comm = dtx_nccl_of(comm)->next) {
         struct dtx_nccl_flights *f = &dtx_nccl_of(comm)->flights;
         int code = 0;
         pthread_mutex_lock(&f->mutex);

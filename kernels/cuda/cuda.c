@@ -151,7 +151,8 @@ static enum dtx_status memory_host_alloc(struct dtx_backend *backend, size_t byt
 
 static void memory_host_free(struct dtx_backend *backend, void *data)
 {
-    if (data && cuda_of(backend)->runtime->host_free(data) != 0) /* it was not pinned */
+    enum { NOT_PINNED = 1 }; /* by any other code a broken device refuses everything: the memory may be pinned */
+    if (data && cuda_of(backend)->runtime->host_free(data) == NOT_PINNED)
         dtx_mem_free(data);
 }
 

@@ -6,6 +6,15 @@
 #include <dlfcn.h>
 #include <stdio.h>
 
+/* Who called is told; the runtime must not tell whoever asks for its last error next, a launch
+ * (kernels/device/launch.h), once more. What has broken the device shows again all the same. */
+static int told(cudaError_t code)
+{
+    if (code != cudaSuccess)
+        cudaGetLastError();
+    return (int)code;
+}
+
 static const char *error_text(int code)
 {
     return cudaGetErrorString((cudaError_t)code);
@@ -14,7 +23,7 @@ static const char *error_text(int code)
 static int device_count(int *out)
 {
     *out = 0;
-    return (int)cudaGetDeviceCount(out);
+    return told(cudaGetDeviceCount(out));
 }
 
 static int device_describe(int device, struct dtx_cuda_device *out)
@@ -22,7 +31,7 @@ static int device_describe(int device, struct dtx_cuda_device *out)
     struct cudaDeviceProp p;
     cudaError_t code = cudaGetDeviceProperties(&p, device);
     if (code != cudaSuccess)
-        return (int)code;
+        return told(code);
     *out = (struct dtx_cuda_device){
         .major = p.major, .minor = p.minor, .processors = p.multiProcessorCount, .memory_bytes = p.totalGlobalMem};
     snprintf(out->name, sizeof out->name, "%.*s", (int)sizeof out->name - 1, p.name);
@@ -31,42 +40,42 @@ static int device_describe(int device, struct dtx_cuda_device *out)
 
 static int device_choose(int device)
 {
-    return (int)cudaSetDevice(device);
+    return told(cudaSetDevice(device));
 }
 
 static int alloc_memory(void **out, size_t bytes)
 {
-    return (int)cudaMalloc(out, bytes);
+    return told(cudaMalloc(out, bytes));
 }
 
 static int free_memory(void *p)
 {
-    return (int)cudaFree(p);
+    return told(cudaFree(p));
 }
 
 static int copy(void *to, const void *from, size_t bytes, void *stream)
 {
-    return (int)cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream);
+    return told(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream));
 }
 
 static int zero(void *to, size_t bytes, void *stream)
 {
-    return (int)cudaMemsetAsync(to, 0, bytes, stream);
+    return told(cudaMemsetAsync(to, 0, bytes, stream));
 }
 
 static int memory_left(size_t *free_bytes, size_t *total)
 {
-    return (int)cudaMemGetInfo(free_bytes, total);
+    return told(cudaMemGetInfo(free_bytes, total));
 }
 
 static int host_alloc(void **out, size_t bytes)
 {
-    return (int)cudaHostAlloc(out, bytes, cudaHostAllocDefault);
+    return told(cudaHostAlloc(out, bytes, cudaHostAllocDefault));
 }
 
 static int host_free(void *p)
 {
-    return (int)cudaFreeHost(p);
+    return told(cudaFreeHost(p));
 }
 
 static int stream_create(void **out, bool urgent)
@@ -74,43 +83,44 @@ static int stream_create(void **out, bool urgent)
     int least = 0, greatest = 0;
     cudaError_t code = cudaDeviceGetStreamPriorityRange(&least, &greatest);
     if (code != cudaSuccess)
-        return (int)code;
-    return (int)cudaStreamCreateWithPriority((cudaStream_t *)out, cudaStreamNonBlocking, urgent ? greatest : least);
+        return told(code);
+    return told(cudaStreamCreateWithPriority((cudaStream_t *)out, cudaStreamNonBlocking, urgent ? greatest : least));
 }
 
 static int stream_free(void *stream)
 {
-    return (int)cudaStreamDestroy(stream);
+    return told(cudaStreamDestroy(stream));
 }
 
 static int stream_wait(void *stream)
 {
-    return (int)cudaStreamSynchronize(stream);
+    return told(cudaStreamSynchronize(stream));
 }
 
 static int event_create(void **out, bool timed)
 {
-    return (int)cudaEventCreateWithFlags((cudaEvent_t *)out, timed ? cudaEventDefault : cudaEventDisableTiming);
+    return told(cudaEventCreateWithFlags((cudaEvent_t *)out, timed ? cudaEventDefault : cudaEventDisableTiming));
 }
 
 static int event_free(void *event)
 {
-    return (int)cudaEventDestroy(event);
+    return told(cudaEventDestroy(event));
 }
 
 static int event_record(void *event, void *stream)
 {
-    return (int)cudaEventRecord(event, stream);
+    return told(cudaEventRecord(event, stream));
 }
 
 static int event_await(void *stream, void *event)
 {
-    return (int)cudaStreamWaitEvent(stream, event, 0);
+    return told(cudaStreamWaitEvent(stream, event, 0));
 }
 
 static int event_happened(void *event, bool *out)
 {
     cudaError_t code = cudaEventQuery(event);
+    told(code); /* "not ready", too, is kept as an error */
     *out = code == cudaSuccess;
     return code == cudaErrorNotReady ? 0 : (int)code;
 }
@@ -120,12 +130,12 @@ static int event_seconds(void *from, void *to, double *out)
     float milliseconds = 0;
     cudaError_t code = cudaEventElapsedTime(&milliseconds, from, to);
     *out = 1e-3 * (double)milliseconds;
-    return (int)code;
+    return told(code);
 }
 
 static int capture_begin(void *stream)
 {
-    return (int)cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal);
+    return told(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
 }
 
 static int capture_end(void *stream, void **graph)
@@ -133,15 +143,15 @@ static int capture_end(void *stream, void **graph)
     cudaGraph_t recorded;
     cudaError_t code = cudaStreamEndCapture(stream, &recorded);
     if (code != cudaSuccess)
-        return (int)code;
+        return told(code);
     code = cudaGraphInstantiate((cudaGraphExec_t *)graph, recorded, 0);
     cudaGraphDestroy(recorded);
-    return (int)code;
+    return told(code);
 }
 
 static int graph_launch(void *graph, void *stream)
 {
-    return (int)cudaGraphLaunch(graph, stream);
+    return told(cudaGraphLaunch(graph, stream));
 }
 
 static const struct dtx_cuda_runtime table = {.error_text = error_text,

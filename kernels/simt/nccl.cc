@@ -111,9 +111,19 @@ static int init(void **out, int size, struct nccl_id id, int rank)
     return code == MPI_SUCCESS ? 0 : FAILED;
 }
 
+/* NCCL's abort frees the communicator. */
+static void need_living(const communicator *c)
+{
+    if (!c->aborted)
+        return;
+    fprintf(stderr, "stand-in for NCCL: communicator used after its abort\n");
+    std::abort();
+}
+
 static int destroy(void *handle)
 {
     communicator *c = (communicator *)handle;
+    need_living(c);
     MPI_Comm_free(&c->handle);
     delete c;
     return 0;
@@ -131,7 +141,9 @@ static int abort_now(void *handle)
 
 static int async_error(void *handle, int *out)
 {
-    *out = ((communicator *)handle)->error;
+    communicator *c = (communicator *)handle;
+    need_living(c);
+    *out = c->error;
     return 0;
 }
 

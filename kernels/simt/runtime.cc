@@ -225,8 +225,12 @@ static int memory_left(size_t *free_bytes, size_t *total)
     return 0;
 }
 
+/* DTX_EMU_PINNED=0: no memory can be pinned. */
 static int host_alloc(void **out, size_t bytes)
 {
+    const char *text = getenv("DTX_EMU_PINNED");
+    if (text && strcmp(text, "0") == 0)
+        return 2; /* cudaErrorMemoryAllocation */
     *out = malloc(bytes);
     state()->pinned[(char *)*out] = bytes;
     return 0;

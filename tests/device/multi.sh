@@ -41,6 +41,12 @@ mesh pp-2 2 --parallel.pp 2
 mesh cp-2 2 --parallel.cp 2
 mesh tp-pp 4 --parallel.tp 2 --parallel.pp 2
 mesh tp-dp 4 --parallel.tp 2 --parallel.dp 2 --parallel.zero 1
+for signal in KILL STOP; do
+    step "ends-$signal" bash tests/device/ends.sh $signal "$out/ends.run" mpirun -n 2 --oversubscribe "$build/dtx" train \
+        --run.dir "$out/ends.run" --data.train "$out/data" --preset bench-124m --device "$device" --checkpoint.every 0 \
+        --eval.every 0 --log.every 1 --train.steps 1000000 --comm.timeout 10 "${small[@]}" --train.batch 8 \
+        --train.micro_batch 1 --parallel.dp 2
+done
 if [ "$device" = cuda ]; then
     for ranks in 2 4 8; do
         [ "$gpus" -ge "$ranks" ] || continue

@@ -19,16 +19,23 @@
 /* A call that must succeed. */
 #define CHECK_OK(world, call) CHECK(world, (call) == DTX_OK)
 
+/* The world, or NULL, and why is printed. */
+static inline struct dtx_comm *rank_world(struct dtx_ctx *ctx)
+{
+    struct dtx_comm *world = NULL;
+    dtx_ctx_init(ctx);
+    if (dtx_comm_open_world(ctx, &world) != DTX_OK)
+        dtx_error_print(ctx);
+    return world;
+}
+
 /* Their main: opens the world, gives it to the test, which returns how much failed, and closes it. Its exit code. */
 static inline int rank_main(int (*test)(struct dtx_comm *world))
 {
     struct dtx_ctx ctx;
-    struct dtx_comm *world;
-    dtx_ctx_init(&ctx);
-    if (dtx_comm_open_world(&ctx, &world) != DTX_OK) {
-        dtx_error_print(&ctx);
+    struct dtx_comm *world = rank_world(&ctx);
+    if (!world)
         return 1;
-    }
     int failures = test(world);
     dtx_comm_close_world(world);
     return failures ? 1 : 0;

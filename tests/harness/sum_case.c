@@ -59,12 +59,9 @@ int sum_main(const struct dtx_comm_options *rows, int n_rows,
              void (*check)(struct dtx_comm *, const struct dtx_comm_options *), void (*refusals)(struct dtx_comm *))
 {
     struct dtx_ctx ctx;
-    struct dtx_comm *world;
-    dtx_ctx_init(&ctx);
-    if (dtx_comm_open_world(&ctx, &world) != DTX_OK) {
-        dtx_error_print(&ctx);
+    struct dtx_comm *world = rank_world(&ctx);
+    if (!world)
         return 1;
-    }
     CHECK(world, world->size == 4 && ctx.size == 4 && ctx.rank == world->rank);
     for (int i = 0; i < n_rows; i++)
         with_options(world, &rows[i], check);

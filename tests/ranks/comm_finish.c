@@ -56,12 +56,9 @@ static enum dtx_status work(struct dtx_ctx *ctx, struct dtx_comm *world, const c
 int main(int argc, char **argv)
 {
     struct dtx_ctx ctx;
-    struct dtx_comm *world;
-    dtx_ctx_init(&ctx);
-    if (dtx_comm_open_world(&ctx, &world) != DTX_OK) {
-        dtx_error_print(&ctx);
+    struct dtx_comm *world = rank_world(&ctx);
+    if (!world)
         return 1;
-    }
     struct dtx_comm *comm = NULL;
     enum dtx_status status = work(&ctx, world, argc > 1 ? argv[1] : "", &comm);
     dtx_comm_halt(comm);

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "parallel/comm_nccl.h"
+#include "parallel/comm_nccl_impl.h"
 #include "parallel/comm_queue.h"
 #include "tests/harness/mesh_run.h"
 #include "tests/harness/rank_check.h"
@@ -203,6 +204,24 @@ static void exchanges(struct dtx_comm *world, const char *streams)
     unsetenv("DTX_EMU_STREAMS");
 }
 
+/* NCCL frees what it aborts: the watch does not look at it again, nor is it destroyed. */
+static void ended(struct dtx_comm *world)
+{
+    struct dtx_backend *backend;
+    struct dtx_comm *nccl;
+    char why[512] = "";
+    CHECK_OK(world, dtx_backend_open(world->ctx, device(), 1, 0, &backend));
+    CHECK_OK(world, dtx_comm_nccl_create(world, backend, &nccl));
+    struct dtx_nccl_run *run = dtx_nccl_of(nccl)->run;
+    CHECK_THAT(world, dtx_nccl_look(run, why, sizeof why), "%s", why);
+    dtx_nccl_stop(run);
+    CHECK_THAT(world, dtx_nccl_look(run, why, sizeof why), "%s", why);
+    CHECK_THAT(world, dtx_nccl_ready(nccl) == DTX_E_LIBRARY, "a communicator that was ended takes work");
+    dtx_error_clear(world->ctx);
+    dtx_comm_free(nccl);
+    dtx_backend_close(backend);
+}
+
 /* cp > 2: as a ring. */
 static void training(struct dtx_comm *world, int tp, int pp, int dp, int cp, int zero, const char *streams)
 {
@@ -247,6 +266,7 @@ static int run(struct dtx_comm *world)
     training(world, 2, 2, 1, 1, 0, "late");
     training(world, 1, 1, 2, 2, 1, "now");
     training(world, 1, 1, 1, 4, 1, "late");
+    ended(world);
     return 0;
 }
 

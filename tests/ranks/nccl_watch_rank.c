@@ -60,12 +60,9 @@ static enum dtx_status work(struct dtx_comm *world)
 int main(int argc, char **argv)
 {
     struct dtx_ctx ctx;
-    struct dtx_comm *world;
-    dtx_ctx_init(&ctx);
-    if (dtx_comm_open_world(&ctx, &world) != DTX_OK) {
-        dtx_error_print(&ctx);
+    struct dtx_comm *world = rank_world(&ctx);
+    if (!world)
         return 1;
-    }
     struct dtx_watch_options options = {.timeout = argc > 3 ? atof(argv[3]) : 30, .dir = argc > 1 ? argv[1] : "none"};
     CHECK_OK(world, dtx_watch_start(world, &options));
     if (argc > 2)

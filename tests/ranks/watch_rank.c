@@ -90,14 +90,11 @@ static bool empty(const char *path)
 int main(int argc, char **argv)
 {
     struct dtx_ctx ctx;
-    struct dtx_comm *world;
+    struct dtx_comm *world = rank_world(&ctx);
     char dir[64] = "/tmp/dtx_watch_XXXXXX";
     const char *mode = argc > 1 ? argv[1] : "";
-    dtx_ctx_init(&ctx);
-    if (dtx_comm_open_world(&ctx, &world) != DTX_OK) {
-        dtx_error_print(&ctx);
+    if (!world)
         return 1;
-    }
     bool root = world->rank == 0;
     struct dtx_watch_options options = {.timeout = argc > 4 ? atof(argv[4]) : 30,
                                         .dir = argc > 2 ? argv[2] : dir,

@@ -1,6 +1,6 @@
 /* test: label=unit timeout=60 */
-/* A rank takes the device of its number on its node; the peak that its speed is a share of is measured on that device.
- * With the code of the CUDA backend on the emulator. */
+/* A rank takes the device of its number on its node; the peak that its speed is a share of is measured on that device;
+ * where host memory cannot be pinned it is ordinary memory. With the code of the CUDA backend on the emulator. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -56,8 +56,40 @@ static void peak(void **state)
     dtx_backend_close(backend);
 }
 
+/* What is copied in, through the device and out again. */
+static void host_memory(void **state)
+{
+    enum { N = 1000 };
+    (void)state;
+    static const char *const pinned[] = {"1", "0"};
+    for (int i = 0; i < 2; i++) {
+        struct dtx_ctx ctx;
+        struct dtx_backend *b;
+        struct dtx_queue *queue;
+        void *memory, *device;
+        unsigned char got[N];
+        setenv("DTX_EMU_PINNED", pinned[i], 1);
+        dtx_ctx_init(&ctx);
+        if (dtx_backend_open(&ctx, "emu", 1, DTX_ISA_PLAIN, &b) != DTX_OK || b->queues->create(b, &queue) != DTX_OK ||
+            b->memory->alloc(b, N, &device) != DTX_OK || b->memory->host_alloc(b, N, &memory) != DTX_OK)
+            fail_msg("%s", ctx.error.text);
+        for (int k = 0; k < N; k++)
+            assert_int_equal(((unsigned char *)memory)[k], 0);
+        memset(memory, 7, N);
+        assert_int_equal(b->memory->copy_in(queue, device, memory, N), DTX_OK);
+        assert_int_equal(b->memory->copy_out(queue, got, device, N), DTX_OK);
+        assert_memory_equal(got, memory, N);
+        b->memory->host_free(b, memory);
+        b->memory->free(b, device);
+        b->queues->free(queue);
+        dtx_backend_close(b);
+    }
+    unsetenv("DTX_EMU_PINNED");
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(local_ranks), cmocka_unit_test(peak)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(local_ranks), cmocka_unit_test(peak),
+                                       cmocka_unit_test(host_memory)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
