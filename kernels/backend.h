@@ -43,10 +43,15 @@ struct dtx_queue_table {
     enum dtx_status (*create)(struct dtx_backend *, struct dtx_queue **out);
     void (*free)(struct dtx_queue *);
     enum dtx_status (*wait)(struct dtx_queue *); /* until all submitted work is done */
-    /* Recorded launches; DTX_E_UNSUPPORTED on the CPU. */
+    /* Recorded launches, where the backend records; else DTX_E_UNSUPPORTED (the CPU). Between begin and end what the
+     * queue gets is kept and not done: operations and copies with the addresses that they name. Meanwhile nothing is
+     * waited for, copied out, allocated or freed. graph NULL: thrown away without a word, after a failure. A graph is
+     * freed when the queue has done it and before the memory that it uses. */
+    bool records;
     enum dtx_status (*begin_capture)(struct dtx_queue *);
     enum dtx_status (*end_capture)(struct dtx_queue *, void **graph);
     enum dtx_status (*launch)(struct dtx_queue *, void *graph);
+    void (*graph_free)(struct dtx_queue *, void *graph); /* accepts NULL */
     /* A device's own clock, one for a backend: moments 0 and 1 are work of the queue; between waits for the second.
      * DTX_E_UNSUPPORTED on the CPU. */
     enum dtx_status (*moment)(struct dtx_queue *, int which);

@@ -134,6 +134,11 @@ static enum dtx_status queue_launch(struct dtx_queue *queue, void *graph)
     return refuse_capture(queue);
 }
 
+static void queue_graph_free(struct dtx_queue *queue, void *graph)
+{
+    (void)queue, (void)graph; /* there are none */
+}
+
 static enum dtx_status queue_moment(struct dtx_queue *queue, int which)
 {
     (void)which;
@@ -162,6 +167,7 @@ static const struct dtx_queue_table queue_table = {.create = queue_create,
                                                    .begin_capture = queue_begin_capture,
                                                    .end_capture = queue_end_capture,
                                                    .launch = queue_launch,
+                                                   .graph_free = queue_graph_free,
                                                    .moment = queue_moment,
                                                    .between = queue_between};
 

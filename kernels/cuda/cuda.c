@@ -196,8 +196,22 @@ static enum dtx_status queue_begin_capture(struct dtx_queue *queue)
 
 static enum dtx_status queue_end_capture(struct dtx_queue *queue, void **graph)
 {
-    return check(queue->backend, cuda_of(queue->backend)->runtime->capture_end(queue->impl, graph),
-                 "ending a record of launches");
+    const struct dtx_cuda_runtime *runtime = cuda_of(queue->backend)->runtime;
+    void *recorded = NULL;
+    int code = runtime->capture_end(queue->impl, &recorded);
+    if (graph) {
+        *graph = recorded;
+        return check(queue->backend, code, "ending a record of launches");
+    }
+    if (recorded)
+        runtime->graph_free(recorded);
+    return DTX_OK;
+}
+
+static void queue_graph_free(struct dtx_queue *queue, void *graph)
+{
+    if (graph && !DTX_MUTANT(cuda_graph_kept))
+        cuda_of(queue->backend)->runtime->graph_free(graph);
 }
 
 static enum dtx_status queue_launch(struct dtx_queue *queue, void *graph)
@@ -236,9 +250,11 @@ static const struct dtx_memory_table memory_table = {.alloc = memory_alloc,
 static const struct dtx_queue_table queue_table = {.create = queue_create,
                                                    .free = queue_free,
                                                    .wait = queue_wait,
+                                                   .records = true,
                                                    .begin_capture = queue_begin_capture,
                                                    .end_capture = queue_end_capture,
                                                    .launch = queue_launch,
+                                                   .graph_free = queue_graph_free,
                                                    .moment = queue_moment,
                                                    .between = queue_between};
 

@@ -140,7 +140,8 @@ static int capture_begin(void *stream)
 
 static int capture_end(void *stream, void **graph)
 {
-    cudaGraph_t recorded;
+    cudaGraph_t recorded = NULL;
+    *graph = NULL;
     cudaError_t code = cudaStreamEndCapture(stream, &recorded);
     if (code != cudaSuccess)
         return told(code);
@@ -152,6 +153,11 @@ static int capture_end(void *stream, void **graph)
 static int graph_launch(void *graph, void *stream)
 {
     return told(cudaGraphLaunch(graph, stream));
+}
+
+static int graph_free(void *graph)
+{
+    return told(cudaGraphExecDestroy(graph));
 }
 
 static const struct dtx_cuda_runtime table = {.error_text = error_text,
@@ -176,7 +182,8 @@ static const struct dtx_cuda_runtime table = {.error_text = error_text,
                                               .event_seconds = event_seconds,
                                               .capture_begin = capture_begin,
                                               .capture_end = capture_end,
-                                              .graph_launch = graph_launch};
+                                              .graph_launch = graph_launch,
+                                              .graph_free = graph_free};
 
 const struct dtx_cuda_runtime *dtx_cuda_runtime(char *why, size_t size)
 {

@@ -40,9 +40,13 @@ struct dtx_cuda_runtime {
     int (*event_await)(void *stream, void *event);           /* the stream waits */
     int (*event_happened)(void *event, bool *out);           /* what was recorded last; by any thread */
     int (*event_seconds)(void *from, void *to, double *out); /* between timed ones that have happened */
+    /* What the stream is given is recorded, not run, until the end, and of streams that wait for its events; the
+     * thread may neither allocate nor free memory then. */
     int (*capture_begin)(void *stream);
-    int (*capture_end)(void *stream, void **graph);
+    int (*capture_end)(void *stream,
+                       void **graph); /* NULL and a code where recording failed: it has ended all the same */
     int (*graph_launch)(void *graph, void *stream);
+    int (*graph_free)(void *graph); /* not under way any more */
 };
 
 #ifdef __cplusplus

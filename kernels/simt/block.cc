@@ -376,7 +376,7 @@ static void run_blocks(machine *m)
         memory_guards_kept();
 }
 
-int dtx_simt_run(struct dtx_simt_job *job)
+int dtx_simt_run_kept(struct dtx_simt_job *job)
 {
     machine *m = machine_now();
     m->job = job;
@@ -390,9 +390,32 @@ int dtx_simt_run(struct dtx_simt_job *job)
         report("launch refused: %s", why);
     else
         run_blocks(m);
+    return m->failed ? DTX_SIMT_FAULT : 0;
+}
+
+void dtx_simt_job_free(struct dtx_simt_job *job)
+{
     job->release(job->arguments);
     delete job;
-    return m->failed ? DTX_SIMT_FAULT : 0;
+}
+
+int dtx_simt_run(struct dtx_simt_job *job)
+{
+    int code = dtx_simt_run_kept(job);
+    dtx_simt_job_free(job);
+    return code;
+}
+
+std::vector<const void *> dtx_simt_job_words(const struct dtx_simt_job *job)
+{
+    std::vector<const void *> words;
+    for (const dtx_simt_argument &p : job->parameters)
+        for (size_t at = 0; at + sizeof(void *) <= p.bytes; at += sizeof(void *)) {
+            const void *word;
+            memcpy(&word, (const char *)p.value + at, sizeof word);
+            words.push_back(word);
+        }
+    return words;
 }
 
 int dtx_simt_submit(void *stream, struct dtx_simt_job *job)

@@ -200,11 +200,12 @@ static int product(void *handle, void *d_, const void *alpha, const void *a, voi
     desc description = *(desc *)d_;
     layout la = *(layout *)a_, lb = *(layout *)b_, lc = *(layout *)out_layout;
     float by = *(const float *)alpha, keep = *(const float *)beta;
-    return dtx_emu_submit(stream, [=] {
+    auto product = [=] {
         memset(work, 0xFF, work_bytes); /* the library may write all of it */
         run(description, la, lb, lc, a, b, d, by, keep);
         return 0;
-    });
+    };
+    return dtx_emu_submit(stream, product, {a, b, d, work, description.scale_a, description.scale_b});
 }
 
 bool dtx_emu_lt_load(struct dtx_cuda_lt *out, char *why, size_t size)

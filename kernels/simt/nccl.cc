@@ -21,7 +21,7 @@
 #include "kernels/cuda/collectives.h"
 #include "kernels/simt/runtime.h"
 
-enum { FAILED = 3, REMOTE = 6, FIRST_TAG = 1000, MOST_TAGS = 8000 };
+enum { FAILED = 3, RECORDED = 5, REMOTE = 6, FIRST_TAG = 1000, MOST_TAGS = 8000 }; /* ncclResult_t; tags of MPI */
 
 struct maker {
     int rank, number;
@@ -64,7 +64,9 @@ static int version(int *out)
 
 static const char *error_text(int code)
 {
-    return code == REMOTE ? "remote process exited or there was a network error" : "an exchange over MPI failed";
+    return code == REMOTE     ? "remote process exited or there was a network error"
+           : code == RECORDED ? "the stand-in's exchanges cannot be recorded"
+                              : "an exchange over MPI failed";
 }
 
 static int unique_id(struct nccl_id *out)
@@ -204,12 +206,14 @@ static int progress(exchange *x)
 
 static int submit(void *stream, communicator *comm, std::function<void(exchange *)> begin)
 {
+    if (dtx_emu_records(stream))
+        return RECORDED;
     std::shared_ptr<exchange> x(new exchange());
     x->comm = comm;
     x->begin = std::move(begin);
     x->never = ++state()->issued == state()->odd;
     x->fails = state()->fails;
-    return dtx_emu_submit(stream, [x] { return progress(x.get()); });
+    return dtx_emu_submit(stream, [x] { return progress(x.get()); }, {});
 }
 
 static int all_gather(const void *from, void *to, size_t count, int, void *handle, void *stream)

@@ -4,7 +4,12 @@
  * DTX_EMU_STREAMS when work runs: now (at the call), late (when the host waits for it and not before) or random (any
  * order that streams and events allow). So a missing wait or event gives wrong numbers here, and not on a cluster.
  * One state for each thread of the operating system.
+ *
+ * What a stream is given between capture_begin and capture_end is recorded, with that of streams which wait for its
+ * events, and refused is what CUDA refuses then (cudaStreamCaptureModeThreadLocal), by its codes; where one mistake
+ * spoils a record, its end says so. Memory that is freed before the record which uses it is a fault.
  */
+#include <algorithm>
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
@@ -20,18 +25,47 @@
 #include <vector>
 
 #define DTX_EMU
+#include "kernels/base/mutant.h"
 #include "kernels/cuda/runtime.h"
+#include "kernels/simt/graph.h"
 #include "kernels/simt/runtime.h"
 #include "kernels/simt/simt.h"
 
 enum mode { NOW, LATE, RANDOM };
 
+/* cudaError_t */
+enum code {
+    NO_MEMORY = 2,
+    INVALID_HANDLE = 400,
+    ILLEGAL_STATE = 401,
+    ILLEGAL_ADDRESS = 700,
+    CAPTURE_UNSUPPORTED = 900,
+    CAPTURE_INVALIDATED,
+    CAPTURE_MERGE,
+    CAPTURE_UNMATCHED,
+    CAPTURE_UNJOINED,
+    CAPTURE_ISOLATION,
+    CAPTURE_IMPLICIT,
+    CAPTURED_EVENT
+};
+
 struct stream;
+
+/* A record that is being made. */
+struct capture {
+    struct stream *origin;
+    std::vector<struct stream *> streams; /* the origin and those that joined it */
+    std::shared_ptr<struct graph> graph;
+    bool open, spoilt;
+};
 
 struct event {
     std::atomic<uint64_t> issued, done; /* records asked for and made; read by any thread */
     struct stream *last;                /* the stream of the last one asked for */
     double when;                        /* of the last one made */
+    std::atomic<bool> captured;         /* last asked for within a record: behind these nodes of it */
+    std::shared_ptr<struct capture> capture;
+    std::vector<int> nodes;
 };
 
 /* One piece of work of a stream: what it does, the event that must have been recorded so often before, and the event
@@ -45,6 +79,8 @@ struct work {
 
 struct stream {
     std::deque<work> queue;
+    std::shared_ptr<struct capture> capture; /* where its work is recorded; NULL: it runs */
+    std::vector<int> last;                   /* nodes that the next one comes behind */
 };
 
 struct runtime_state {
@@ -54,6 +90,8 @@ struct runtime_state {
     std::map<char *, size_t> pinned;
     std::vector<struct stream *> streams;
     std::map<void *, std::shared_ptr<event>> events;
+    std::vector<std::shared_ptr<struct capture>> captures; /* under way */
+    std::map<void *, std::shared_ptr<const struct graph>> graphs;
     std::mt19937_64 random;
 };
 
@@ -134,9 +172,52 @@ static void drain_all()
         drain(s);
 }
 
-static int submit(void *handle, work w)
+/* Spoils the thread's records: it did what nobody may do beside one. */
+static int spoil(enum code code)
 {
-    struct stream *s = (struct stream *)handle;
+    for (auto &c : state()->captures)
+        c->spoilt = true;
+    return code;
+}
+
+/* Work on no stream at all. */
+static int refuse_legacy()
+{
+    return state()->captures.empty() ? INVALID_HANDLE : spoil(CAPTURE_IMPLICIT);
+}
+
+/* The allocation that an address lies in, and behind it the next. */
+static std::map<char *, size_t>::const_iterator find(const std::map<char *, size_t> &all, const void *p)
+{
+    auto found = all.upper_bound((char *)p);
+    return found != all.begin() && (--found, (char *)p < found->first + found->second) ? found : all.end();
+}
+
+static void note_memory(struct graph *g, const void *p)
+{
+    for (const auto *all : {&state()->memory, &state()->pinned}) {
+        auto found = find(*all, p);
+        if (found != all->end())
+            g->memory.insert(found->first);
+    }
+}
+
+static int record(struct stream *s, std::function<int()> run, const std::vector<const void *> &addresses)
+{
+    struct graph *g = s->capture->graph.get();
+    if (s->capture->spoilt)
+        return CAPTURE_INVALIDATED;
+    for (const void *p : addresses)
+        note_memory(g, p);
+    if (DTX_MUTANT(simt_recorded_runs))
+        run();
+    g->nodes.push_back({std::move(run), s->last});
+    s->last = {(int)g->nodes.size() - 1};
+    return state()->fault;
+}
+
+static int submit(struct stream *s, work w)
+{
     struct runtime_state *r = state();
     s->queue.push_back(std::move(w));
     if (r->mode == NOW)
@@ -146,25 +227,49 @@ static int submit(void *handle, work w)
     return r->fault;
 }
 
-int dtx_emu_submit(void *stream, std::function<int()> run)
+int dtx_emu_submit(void *handle, std::function<int()> run, const std::vector<const void *> &addresses)
 {
-    return submit(stream, {std::move(run), nullptr, nullptr, 0});
+    struct stream *s = (struct stream *)handle;
+    if (!s)
+        return refuse_legacy();
+    return s->capture ? record(s, std::move(run), addresses) : submit(s, {std::move(run), nullptr, nullptr, 0});
+}
+
+bool dtx_emu_records(void *stream)
+{
+    return stream && ((struct stream *)stream)->capture;
+}
+
+int dtx_emu_graphs(void)
+{
+    return (int)state()->graphs.size();
 }
 
 static int launch_later(void *, void *stream, struct dtx_simt_job *job)
 {
-    return submit(stream, {[job] { return dtx_simt_run(job); }, nullptr, nullptr, 0});
-}
-
-static bool lies_in(const std::map<char *, size_t> &all, const void *p)
-{
-    auto found = all.upper_bound((char *)p);
-    return found != all.begin() && (--found, (char *)p < found->first + found->second);
+    std::shared_ptr<struct dtx_simt_job> kept(job, dtx_simt_job_free);
+    return dtx_emu_submit(
+        stream, [kept] { return dtx_simt_run_kept(kept.get()); }, dtx_simt_job_words(job));
 }
 
 static const char *error_text(int code)
 {
-    return code == DTX_SIMT_FAULT ? dtx_simt_fault_text() : "not possible in the emulator";
+    static const char *const captures[] = {
+        "operation not permitted when stream is capturing",
+        "operation failed due to a previous error during capture",
+        "operation would result in a merge of separate capture sequences",
+        "capture was not ended in the same stream as it began",
+        "capturing stream has unjoined work",
+        "dependency created on uncaptured work in another stream",
+        "operation would make the legacy stream depend on a capturing blocking stream",
+        "operation not permitted on an event last recorded in a capturing stream"};
+    if (code >= CAPTURE_UNSUPPORTED && code <= CAPTURED_EVENT)
+        return captures[code - CAPTURE_UNSUPPORTED];
+    return code == DTX_SIMT_FAULT    ? dtx_simt_fault_text()
+           : code == ILLEGAL_ADDRESS ? "memory was freed before a graph that uses it"
+           : code == INVALID_HANDLE  ? "invalid resource handle"
+           : code == ILLEGAL_STATE   ? "the operation cannot be performed in the present state"
+                                     : "not possible in the emulator";
 }
 
 /* DTX_EMU_DEVICES: as if the node had so many. */
@@ -188,30 +293,45 @@ static int device_choose(int)
 
 static int alloc_memory(void **out, size_t bytes)
 {
+    if (!state()->captures.empty())
+        return spoil(CAPTURE_UNSUPPORTED);
     *out = dtx_simt_alloc(bytes);
     state()->memory[(char *)*out] = bytes;
     return 0;
 }
 
+/* CUDA says nothing here, and its graph writes to what is another's then. */
+static void check_graphs(const void *p)
+{
+    for (const auto &g : state()->graphs)
+        if (g.second->memory.count((const char *)p) && !DTX_MUTANT(simt_freed_under_graph))
+            state()->fault = ILLEGAL_ADDRESS;
+}
+
 static int free_memory(void *p)
 {
+    if (!state()->captures.empty())
+        return spoil(CAPTURE_UNSUPPORTED);
     drain_all();
+    check_graphs(p);
     state()->memory.erase((char *)p);
     dtx_simt_free(p);
     return state()->fault;
 }
 
+/* What is copied from ordinary host memory is taken at the call, but by a record when it runs. */
 static int copy(void *to, const void *from, size_t bytes, void *stream)
 {
-    if (lies_in(state()->memory, from) || lies_in(state()->pinned, from))
-        return submit(stream, {[=] { return memmove(to, from, bytes), 0; }, nullptr, nullptr, 0});
+    auto on_device = [](const void *p) { return find(state()->memory, p) != state()->memory.end(); };
+    if (dtx_emu_records(stream) || on_device(from) || find(state()->pinned, from) != state()->pinned.end())
+        return dtx_emu_submit(stream, [=] { return memmove(to, from, bytes), 0; }, {to, from});
     std::shared_ptr<std::vector<char>> staged(new std::vector<char>((const char *)from, (const char *)from + bytes));
-    return submit(stream, {[=] { return memcpy(to, staged->data(), bytes), 0; }, nullptr, nullptr, 0});
+    return dtx_emu_submit(stream, [=] { return memcpy(to, staged->data(), bytes), 0; }, {});
 }
 
 static int zero(void *to, size_t bytes, void *stream)
 {
-    return submit(stream, {[=] { return memset(to, 0, bytes), 0; }, nullptr, nullptr, 0});
+    return dtx_emu_submit(stream, [=] { return memset(to, 0, bytes), 0; }, {to});
 }
 
 static int memory_left(size_t *free_bytes, size_t *total)
@@ -230,7 +350,9 @@ static int host_alloc(void **out, size_t bytes)
 {
     const char *text = getenv("DTX_EMU_PINNED");
     if (text && strcmp(text, "0") == 0)
-        return 2; /* cudaErrorMemoryAllocation */
+        return NO_MEMORY;
+    if (!state()->captures.empty())
+        return spoil(CAPTURE_UNSUPPORTED);
     *out = malloc(bytes);
     state()->pinned[(char *)*out] = bytes;
     return 0;
@@ -238,7 +360,10 @@ static int host_alloc(void **out, size_t bytes)
 
 static int host_free(void *p)
 {
+    if (!state()->captures.empty())
+        return spoil(CAPTURE_UNSUPPORTED);
     drain_all();
+    check_graphs(p);
     if (state()->pinned.erase((char *)p) == 0)
         return 1; /* cudaErrorInvalidValue */
     free(p);
@@ -253,26 +378,44 @@ static int stream_create(void **out, bool)
     return 0;
 }
 
+/* No stream is recorded there any more. */
+static void end_record(const std::shared_ptr<struct capture> &c)
+{
+    std::vector<std::shared_ptr<struct capture>> &all = state()->captures;
+    c->open = false;
+    for (struct stream *s : c->streams) {
+        s->capture.reset();
+        s->last.clear();
+    }
+    all.erase(std::find(all.begin(), all.end(), c));
+}
+
 static int stream_free(void *handle)
 {
     struct stream *s = (struct stream *)handle;
+    if (s->capture)
+        end_record(std::shared_ptr<struct capture>(s->capture));
     drain(s);
-    for (size_t i = 0; i < state()->streams.size(); i++)
-        if (state()->streams[i] == s)
-            state()->streams.erase(state()->streams.begin() + (ptrdiff_t)i);
+    state()->streams.erase(std::find(state()->streams.begin(), state()->streams.end(), s));
     delete s;
     return 0;
 }
 
 static int stream_wait(void *stream)
 {
+    if (!stream)
+        return refuse_legacy();
+    if (dtx_emu_records(stream)) {
+        ((struct stream *)stream)->capture->spoilt = true;
+        return CAPTURE_UNSUPPORTED;
+    }
     drain((struct stream *)stream);
     return state()->fault;
 }
 
 static int event_create(void **out, bool)
 {
-    std::shared_ptr<event> e(new event());
+    std::shared_ptr<event> e = std::make_shared<event>();
     state()->events[e.get()] = e;
     *out = e.get();
     return 0;
@@ -287,21 +430,58 @@ static int event_free(void *handle)
 static int event_record(void *handle, void *stream)
 {
     std::shared_ptr<event> e = state()->events[handle];
-    e->last = (struct stream *)stream;
-    return submit(stream, {nullptr, nullptr, e, ++e->issued});
+    struct stream *s = (struct stream *)stream;
+    if (!s)
+        return refuse_legacy();
+    e->captured = s->capture != nullptr;
+    e->capture = s->capture;
+    e->nodes = s->last;
+    if (s->capture)
+        return s->capture->spoilt ? (int)CAPTURE_INVALIDATED : 0;
+    e->last = s;
+    return submit(s, {nullptr, nullptr, e, ++e->issued});
+}
+
+/* A stream that waits for an event of a record belongs to it from then on. */
+static int join_record(struct stream *s, const struct event *e)
+{
+    std::shared_ptr<struct capture> c = e->capture;
+    if (!c->open)
+        return CAPTURED_EVENT;
+    if (s->capture && s->capture != c)
+        return s->capture->spoilt = c->spoilt = true, CAPTURE_MERGE;
+    if (!s->capture) {
+        s->capture = c;
+        c->streams.push_back(s);
+    }
+    s->last.insert(s->last.end(), e->nodes.begin(), e->nodes.end());
+    return c->spoilt ? (int)CAPTURE_INVALIDATED : 0;
 }
 
 static int event_await(void *stream, void *handle)
 {
     std::shared_ptr<event> e = state()->events[handle];
-    return submit(stream, {nullptr, e, nullptr, e->issued, e->last});
+    struct stream *s = (struct stream *)stream;
+    if (!s)
+        return refuse_legacy();
+    if (e->captured)
+        return join_record(s, e.get());
+    if (!s->capture)
+        return submit(s, {nullptr, e, nullptr, e->issued, e->last});
+    if (e->issued == 0)
+        return 0; /* never recorded: nothing to wait for */
+    s->capture->spoilt = true;
+    return CAPTURE_ISOLATION;
 }
 
+/* A thread that records asks for no event at all. */
 static int event_happened(void *handle, bool *out)
 {
     struct event *e = (struct event *)handle;
     *out = e->done >= e->issued;
-    return 0;
+    if (e->captured)
+        return CAPTURED_EVENT;
+    return state()->captures.empty() ? 0 : spoil(CAPTURE_UNSUPPORTED);
 }
 
 static int event_seconds(void *from, void *to, double *out)
@@ -310,25 +490,60 @@ static int event_seconds(void *from, void *to, double *out)
     return 0;
 }
 
-static int refuse_capture(void *)
+static int capture_begin(void *handle)
 {
-    return 801; /* cudaErrorNotSupported */
+    struct stream *s = (struct stream *)handle;
+    if (!s)
+        return CAPTURE_UNSUPPORTED;
+    if (s->capture)
+        return ILLEGAL_STATE;
+    s->capture.reset(new capture{s, {s}, std::make_shared<struct graph>(), true, false});
+    state()->captures.push_back(s->capture);
+    return 0;
 }
 
-static int refuse_end(void *, void **)
+static int capture_end(void *handle, void **out)
 {
-    return 801;
+    struct stream *s = (struct stream *)handle;
+    *out = nullptr;
+    if (!s || !s->capture)
+        return ILLEGAL_STATE;
+    std::shared_ptr<struct capture> c = s->capture;
+    if (c->origin != s)
+        return c->spoilt = true, CAPTURE_UNMATCHED;
+    bool joined = c->graph->ends_with(s->last) || DTX_MUTANT(simt_fork_not_joined);
+    end_record(c);
+    if (c->spoilt || !joined)
+        return c->spoilt ? CAPTURE_INVALIDATED : CAPTURE_UNJOINED;
+    *out = c->graph.get();
+    state()->graphs[*out] = c->graph;
+    return 0;
 }
 
-static int refuse_launch(void *, void *)
+/* One piece of work of the stream: branches of it run in turns that suit DTX_EMU_STREAMS. */
+static int graph_launch(void *handle, void *stream)
 {
-    return 801;
+    auto found = state()->graphs.find(handle);
+    if (found == state()->graphs.end())
+        return INVALID_HANDLE;
+    if (dtx_emu_records(stream)) {
+        ((struct stream *)stream)->capture->spoilt = true;
+        return CAPTURE_UNSUPPORTED;
+    }
+    std::shared_ptr<const struct graph> g = found->second;
+    graph::order order = state()->mode == NOW ? graph::FIRST : state()->mode == LATE ? graph::LAST : graph::ANY;
+    return dtx_emu_submit(stream, [g, order] { return g->run(order, state()->random); }, {});
+}
+
+static int graph_free(void *handle)
+{
+    return state()->graphs.erase(handle) ? 0 : (int)INVALID_HANDLE;
 }
 
 static const struct dtx_cuda_runtime table = {
-    error_text,   device_count, device_describe, device_choose, alloc_memory,   free_memory, copy,         zero,
-    memory_left,  host_alloc,   host_free,       stream_create, stream_free,    stream_wait, event_create, event_free,
-    event_record, event_await,  event_happened,  event_seconds, refuse_capture, refuse_end,  refuse_launch};
+    error_text,   device_count, device_describe, device_choose, alloc_memory,  free_memory, copy,         zero,
+    memory_left,  host_alloc,   host_free,       stream_create, stream_free,   stream_wait, event_create, event_free,
+    event_record, event_await,  event_happened,  event_seconds, capture_begin, capture_end, graph_launch, graph_free};
 
 /* The place of the variable's value among three names, 0 when it is absent, −1 when it is none of them. */
 static int choose(const char *variable, const char *a, const char *b, const char *c)

@@ -38,9 +38,13 @@ struct dtx_site {
 enum dtx_simt_order { DTX_SIMT_FIFO, DTX_SIMT_LIFO, DTX_SIMT_RANDOM };
 enum { DTX_SIMT_FAULT = 719 }; /* cudaErrorLaunchFailure */
 
-/* A launch, ready to run: run(job) gives 0 or DTX_SIMT_FAULT and frees the job. */
+/* A launch, ready to run: run(job) gives 0 or DTX_SIMT_FAULT and frees the job; run_kept(job) does not free it. */
 struct dtx_simt_job;
 extern "C" int dtx_simt_run(struct dtx_simt_job *job);
+int dtx_simt_run_kept(struct dtx_simt_job *job);
+void dtx_simt_job_free(struct dtx_simt_job *job);
+/* What in its parameters may be an address. */
+std::vector<const void *> dtx_simt_job_words(const struct dtx_simt_job *job);
 
 /* How launches of this thread run. */
 struct dtx_simt_settings {
