@@ -197,7 +197,7 @@ static enum dtx_status open_runs(struct dtx_workload *w)
             own_used = true;
             run->engine = s->engine;
         } else {
-            DTX_TRY(w->ctx, dtx_engine_create(w->ctx, &run->config, s->world, s->backend, &run->engine));
+            DTX_TRY(w->ctx, dtx_engine_create(w->ctx, &run->config, s->between, s->backend, &run->engine));
         }
         w->n_runs++;
     }
