@@ -377,10 +377,15 @@ static enum dtx_status receive(struct dtx_bucket *b)
     return dtx_event_wait(&event);
 }
 
+bool dtx_params_missing(const struct dtx_params *p, int row)
+{
+    return p->item[row].held && p->bucket[p->item[row].bucket].arrival.comm;
+}
+
 enum dtx_status dtx_params_need(struct dtx_params *p, int row)
 {
-    struct dtx_bucket *b = &p->bucket[p->item[row].bucket];
-    return !p->item[row].held || !b->arrival.comm || DTX_MUTANT(weights_not_awaited) ? DTX_OK : receive(b);
+    bool missing = dtx_params_missing(p, row) && !DTX_MUTANT(weights_not_awaited);
+    return missing ? receive(&p->bucket[p->item[row].bucket]) : DTX_OK;
 }
 
 enum dtx_status dtx_params_settle(struct dtx_params *p)

@@ -109,6 +109,7 @@ enum dtx_status dtx_params_refresh(struct dtx_params *params, struct dtx_queue *
 enum dtx_status dtx_params_gather(struct dtx_params *params, struct dtx_queue *queue);
 /* Until all ranks' pieces of a row's weight (of all weights) are here. Not collective. */
 enum dtx_status dtx_params_need(struct dtx_params *params, int row);
+bool dtx_params_missing(const struct dtx_params *params, int row); /* may need wait for it? */
 enum dtx_status dtx_params_settle(struct dtx_params *params);
 /* This rank's piece of a bucket's summed gradients. */
 struct dtx_tensor dtx_bucket_reduced(const struct dtx_params *params, const struct dtx_bucket *bucket);

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "kernels/base/mem.h"
+#include "kernels/base/mutant.h"
 #include "parallel/schedule.h"
 #include "trainer/attn.h"
 #include "trainer/health.h"
@@ -174,6 +175,8 @@ const struct dtx_opt_row dtx_train_options[] = {
      "threads of each rank; 0: the allowed cores shared by the node's ranks"},
     {"cpu.isa", DTX_OPT_CHOICE, "auto", "auto|plain|avx2|avx512|avx512_bf16", FREE,
      "highest instruction set used; all ranks take the lowest among them"},
+    {"cuda.graphs", DTX_OPT_BOOL, "false", NULL, FREE,
+     "launch each forward and backward pass as one CUDA graph; same bits; parallel.tp and cp 1; the CPU has none"},
     {"log.peak_seconds", DTX_OPT_REAL, "0.5", "0..60", FREE, "measure the GEMM peak so long at start; 0: not at all"},
     {"log.progress", DTX_OPT_CHOICE, "auto", "auto|live|plain", FREE,
      "one live line, or plain lines; auto: live on a terminal"},
@@ -480,6 +483,22 @@ static void read_batch(struct dtx_opt *opt, struct dtx_engine_config *c)
     check_length(opt, c);
 }
 
+/* What is recorded must lie between exchanges with other ranks. */
+static void read_graphs(struct dtx_opt *opt, struct dtx_engine_config *c)
+{
+    static const struct {
+        enum dtx_axis axis;
+        const char *key, *ranks;
+    } inside[] = {{DTX_AXIS_TP, "parallel.tp", "tensor"}, {DTX_AXIS_CP, "parallel.cp", "context"}};
+    c->graphs = dtx_opt_bool(opt, "cuda.graphs");
+    for (int i = 0; i < 2 && c->graphs; i++)
+        if (c->mesh[inside[i].axis] > 1 && !DTX_MUTANT(graphs_with_tensor_ranks))
+            dtx_opt_fault(opt,
+                          "cuda.graphs: %s %d: %s ranks exchange data within a pass, which a graph cannot hold; what "
+                          "fits: cuda.graphs false, or %s 1",
+                          inside[i].key, c->mesh[inside[i].axis], inside[i].ranks, inside[i].key);
+}
+
 bool dtx_recompute_parse(const char *text, struct dtx_recompute_config *out)
 {
     static const char *const names[] = {"none", "attention", "block"};
@@ -532,6 +551,7 @@ void dtx_engine_config_read(struct dtx_opt *opt, int world_size, struct dtx_engi
     read_split(opt, out);
     read_batch(opt, out);
     check_micro_batches(opt, out);
+    read_graphs(opt, out);
     check_run(opt);
     const char *recompute = dtx_opt_text(opt, "train.recompute");
     if (!dtx_recompute_parse(recompute, &out->recompute))

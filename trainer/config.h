@@ -68,6 +68,7 @@ struct dtx_engine_config {
     bool overlap;         /* sums of gradients and gathers of weights go on beside the computation */
     int64_t bucket_bytes; /* of gradients that are reduced together */
     struct dtx_split split;
+    bool graphs;   /* passes are recorded once and launched as one (trainer/graphs.h); not with tp or cp above 1 */
     bool snapshot; /* a copy of masters and states in host memory, to go back to (trainer/health.h) */
 };
 

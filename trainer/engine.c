@@ -8,8 +8,11 @@
 #include "kernels/base/trace.h"
 #include "parallel/pipe.h"
 #include "trainer/attn.h"
+#include "trainer/graphs.h"
 #include "trainer/model.h"
 #include "trainer/optim.h"
+
+enum { TOKENS, TARGETS, STARTS, LOSSES, CURRENT };
 
 struct dtx_engine {
     struct dtx_ctx *ctx;
@@ -23,7 +26,10 @@ struct dtx_engine {
     struct dtx_pipe *pipe;
     /* A step's batch in the backend's memory: [micro_batches][micro_batch·length]. */
     struct dtx_tensor tokens, targets, doc_start, loss;
-    bool documents; /* the current batch has doc_start */
+    struct dtx_graphs *graphs;          /* NULL: without */
+    bool plain;                         /* passes run plainly all the same */
+    struct dtx_tensor current[CURRENT]; /* with graphs: the micro-batch of the pass under way, [rows] */
+    bool documents;                     /* the current batch has doc_start */
     struct dtx_tensor hyper, lambda;
     struct dtx_tensor summary; /* f64 [2]: loss sum, targets */
     double *host_loss;
@@ -38,13 +44,16 @@ static int64_t rows_of(const struct dtx_engine *e)
     return e->config.batch.micro_batch * e->config.batch.length / e->config.mesh[DTX_AXIS_CP];
 }
 
-enum { BATCH_TENSORS = 8 };
+enum { BATCH_TENSORS = 8 + CURRENT };
 
-static void list_batch(struct dtx_engine *e, struct dtx_tensor *out[BATCH_TENSORS])
+/* Their number. */
+static int list_batch(struct dtx_engine *e, struct dtx_tensor *out[BATCH_TENSORS])
 {
-    struct dtx_tensor *all[BATCH_TENSORS] = {&e->tokens, &e->targets, &e->doc_start,      &e->loss,
-                                             &e->hyper,  &e->summary, &e->env.loss_scale, &e->lambda};
+    struct dtx_tensor *all[BATCH_TENSORS] = {&e->tokens,     &e->targets,    &e->doc_start,      &e->loss,
+                                             &e->hyper,      &e->summary,    &e->env.loss_scale, &e->lambda,
+                                             &e->current[0], &e->current[1], &e->current[2],     &e->current[3]};
     memcpy(out, all, sizeof all);
+    return e->config.graphs ? BATCH_TENSORS : BATCH_TENSORS - CURRENT;
 }
 
 static void shape_batch(struct dtx_engine *e)
@@ -57,6 +66,8 @@ static void shape_batch(struct dtx_engine *e)
     e->summary = dtx_tensor_1d(NULL, DTX_F64, 2);
     e->lambda = dtx_tensor_1d(NULL, dtx_dtype_master(e->config.dtype), e->config.model.layers);
     e->env.loss_scale = dtx_tensor_1d(NULL, dtx_dtype_master(e->config.dtype), 1);
+    for (int i = 0; i < CURRENT; i++)
+        e->current[i] = dtx_tensor_1d(NULL, i == LOSSES ? DTX_F64 : DTX_I32, rows);
 }
 
 size_t dtx_engine_batch_bytes(const struct dtx_engine_config *config)
@@ -65,8 +76,8 @@ size_t dtx_engine_batch_bytes(const struct dtx_engine_config *config)
     struct dtx_tensor *all[BATCH_TENSORS];
     size_t bytes = 0;
     shape_batch(&e);
-    list_batch(&e, all);
-    for (int i = 0; i < BATCH_TENSORS; i++)
+    int n = list_batch(&e, all);
+    for (int i = 0; i < (DTX_MUTANT(plan_graphs_forgotten) ? BATCH_TENSORS - CURRENT : n); i++)
         bytes += dtx_tensor_bytes(all[i]);
     return bytes;
 }
@@ -75,8 +86,8 @@ static enum dtx_status allocate_batch(struct dtx_engine *e)
 {
     struct dtx_tensor *all[BATCH_TENSORS];
     shape_batch(e);
-    list_batch(e, all);
-    for (int i = 0; i < BATCH_TENSORS; i++)
+    int n = list_batch(e, all);
+    for (int i = 0; i < n; i++)
         DTX_TRY(e->ctx, dtx_tensor_alloc(e->queue->backend, all[i]));
     void *host;
     DTX_TRY(e->ctx, dtx_mem_alloc(e->ctx, dtx_tensor_count(&e->loss), sizeof(double), &host));
@@ -152,6 +163,8 @@ static enum dtx_status create_parts(struct dtx_engine *e, struct dtx_comm *world
     DTX_TRY(ctx,
             dtx_pipe_create(ctx, &e->mesh, e->queue, schedule, c->batch.micro_batches, chunks, &boundary, &e->pipe));
     DTX_TRY(ctx, dtx_model_allocate(e->model, dtx_pipe_slots(e->pipe), dtx_pipe_kept(e->pipe)));
+    if (c->graphs)
+        DTX_TRY(ctx, dtx_graphs_create(ctx, e->queue, &e->graphs));
     return dtx_params_init(&e->params, e->queue, (uint64_t)c->seed);
 }
 
@@ -178,17 +191,21 @@ void dtx_engine_free(struct dtx_engine *e)
         return;
     if (e->mesh.grads)
         dtx_comm_idle(e->mesh.grads); /* the thread may be writing weights */
+    if (!DTX_MUTANT(graphs_freed_last))
+        dtx_graphs_free(e->graphs);
     if (e->queue) {
         struct dtx_tensor *all[BATCH_TENSORS];
         e->queue->backend->memory->host_free(e->queue->backend, e->host_rows);
-        list_batch(e, all);
-        for (int i = 0; i < BATCH_TENSORS; i++)
+        int n = list_batch(e, all);
+        for (int i = 0; i < n; i++)
             dtx_tensor_free(e->queue->backend, all[i]);
     }
     dtx_pipe_free(e->pipe);
     dtx_model_free(e->model);
     dtx_grads_free(&e->grads);
     dtx_params_free(&e->params);
+    if (DTX_MUTANT(graphs_freed_last))
+        dtx_graphs_free(e->graphs);
     if (e->queue)
         e->queue->backend->queues->free(e->queue);
     dtx_mesh_free(&e->mesh);
@@ -219,81 +236,136 @@ static enum dtx_status scale_by_micro_batch(struct dtx_engine *e, const int32_t 
     return dtx_tensor_set(e->queue, &e->env.loss_scale, e->env.master == DTX_F64 ? (void *)&weight : (void *)&narrow);
 }
 
-/* Points the layers at one micro-batch. */
-static void select_micro_batch(struct dtx_engine *e, int micro_batch)
+/* Do gradients that a pass completes set out for the other ranks at once, beside what follows? Else at the end of the
+ * step, and even the last micro-batch's passes can be recorded. */
+static bool sums_beside(const struct dtx_engine *e)
+{
+    return !e->graphs || (dtx_mesh_data_size(&e->mesh) > 1 && e->config.overlap);
+}
+
+/* Where the layers find one micro-batch: its rows, or a copy, since passes that are recorded name addresses. */
+static enum dtx_status select_rows(struct dtx_engine *e, int micro_batch)
 {
     struct dtx_env *env = &e->env;
-    int64_t rows = rows_of(e);
-    const struct dtx_tensor *from[] = {&e->tokens, &e->targets, &e->loss};
-    struct dtx_tensor *to[] = {&env->tokens, &env->targets, &env->loss};
-    for (int i = 0; i < 3; i++) {
-        struct dtx_tensor row = dtx_tensor_rows(from[i], micro_batch, 1);
-        *to[i] = dtx_tensor_1d(row.data, row.dtype, rows);
+    struct dtx_tensor *const all[CURRENT] = {&e->tokens, &e->targets, &e->doc_start, &e->loss};
+    struct dtx_tensor *const to[CURRENT] = {&env->tokens, &env->targets, &env->doc_start, &env->loss};
+    for (int i = 0; i < CURRENT; i++) {
+        struct dtx_tensor row = dtx_tensor_rows(all[i], micro_batch, 1);
+        bool there = i != LOSSES && (i != STARTS || e->documents), copied = e->graphs && !DTX_MUTANT(graph_names_rows);
+        if (copied && there)
+            DTX_TRY(e->ctx,
+                    e->queue->backend->memory->copy(e->queue, e->current[i].data, row.data, dtx_tensor_bytes(&row)));
+        *to[i] = copied ? e->current[i] : dtx_tensor_1d(row.data, row.dtype, rows_of(e));
     }
-    struct dtx_tensor starts = dtx_tensor_rows(&e->doc_start, micro_batch, 1);
+    return DTX_OK;
+}
+
+/* Points the layers at one micro-batch. */
+static enum dtx_status select_micro_batch(struct dtx_engine *e, int micro_batch)
+{
+    struct dtx_env *env = &e->env;
+    DTX_TRY(e->ctx, select_rows(e, micro_batch));
     env->batch = e->config.batch.micro_batch * env->pieces;
     env->length = env->max_piece;
-    env->doc_start = dtx_tensor_2d(e->documents ? starts.data : NULL, DTX_I32, env->batch, env->length);
+    env->doc_start = dtx_tensor_2d(e->documents ? env->doc_start.data : NULL, DTX_I32, env->batch, env->length);
     env->first = 0;
-    env->last = micro_batch == e->config.batch.micro_batches - 1; /* schedules go up in both parts of backward */
-}
-
-static void end_pass(const struct dtx_engine *e, double begin, const char *name, const struct dtx_step *step)
-{
-    dtx_trace_end(e->ctx, begin, DTX_SPAN_PASS, "compute", name, step->micro_batch, 0);
-}
-
-static enum dtx_status stage_forward(void *self, const struct dtx_step *step, const struct dtx_tensor *in,
-                                     const struct dtx_tensor *out)
-{
-    struct dtx_engine *e = self;
-    double begin = dtx_trace_begin(e->ctx, "forward");
-    select_micro_batch(e, step->micro_batch);
-    DTX_TRY(e->ctx, dtx_model_forward(e->model, step, in, out));
-    end_pass(e, begin, "forward", step);
+    bool last = micro_batch == e->config.batch.micro_batches - 1; /* schedules go up in both parts of backward */
+    env->last = last && sums_beside(e);
     return DTX_OK;
 }
 
-/* Points the layers at the step's micro-batch. */
-static enum dtx_status begin_backward(struct dtx_engine *e, const struct dtx_step *step)
+/* Back from where recorded passes leave them: those of the pass that has made them. */
+static enum dtx_status keep_losses(struct dtx_engine *e, const struct dtx_step *step)
 {
-    select_micro_batch(e, step->micro_batch);
-    return DTX_MUTANT(scale_per_micro_batch) ? scale_by_micro_batch(e, e->env.targets.data) : DTX_OK;
+    int last = e->config.split.chunks > 1 ? e->config.split.chunks - 1 : 0;
+    bool makes = e->env.training ? step->kind == DTX_STEP_BACKWARD || step->kind == DTX_STEP_BACKWARD_INPUT
+                                 : step->kind == DTX_STEP_FORWARD;
+    bool here = (step->chunk == last || DTX_MUTANT(graph_losses_of_any_chunk)) && dtx_mesh_last_stage(&e->mesh);
+    struct dtx_tensor row = dtx_tensor_rows(&e->loss, step->micro_batch, 1);
+    if (!e->graphs || !makes || !here || row.data == e->env.loss.data)
+        return DTX_OK;
+    return e->queue->backend->memory->copy(e->queue, row.data, e->env.loss.data, dtx_tensor_bytes(&row));
 }
 
-static enum dtx_status stage_backward(void *self, const struct dtx_step *step, const struct dtx_tensor *dout,
-                                      const struct dtx_tensor *din)
+/* A step of the schedule on its way. in, out: NULL or absent where there is none. */
+struct pass {
+    struct dtx_engine *e;
+    const struct dtx_step *step;
+    const struct dtx_tensor *in, *out;
+};
+
+static enum dtx_status compute(void *self)
 {
-    struct dtx_engine *e = self;
-    double begin = dtx_trace_begin(e->ctx, "backward");
-    DTX_TRY(e->ctx, begin_backward(e, step));
-    DTX_TRY(e->ctx, dtx_model_backward(e->model, step, dout, din));
-    end_pass(e, begin, "backward", step);
+    const struct pass *p = self;
+    struct dtx_model *model = p->e->model;
+    switch (p->step->kind) {
+    case DTX_STEP_FORWARD:
+        return dtx_model_forward(model, p->step, p->in, p->out);
+    case DTX_STEP_BACKWARD:
+        return dtx_model_backward(model, p->step, p->in, p->out);
+    case DTX_STEP_BACKWARD_INPUT:
+        return dtx_model_backward_input(model, p->step, p->in, p->out);
+    default:
+        return dtx_model_backward_weight(model, p->step);
+    }
+}
+
+/* Would the pass wait for other ranks, or start what goes on beside it? */
+static bool exchanges(const struct dtx_engine *e, const struct dtx_step *step)
+{
+    if (step->kind == DTX_STEP_FORWARD)
+        return dtx_model_waits(e->model, step->chunk) && !DTX_MUTANT(graph_of_first_forward);
+    if (DTX_MUTANT(graph_of_last_backward))
+        return false;
+    bool streamed = dtx_tensor_count(&e->params.flat_sum) > 0; /* gradients are reduced in every micro-batch */
+    return streamed || (e->env.last && step->kind != DTX_STEP_BACKWARD_INPUT);
+}
+
+static enum dtx_status run_pass(const struct pass *p)
+{
+    struct dtx_engine *e = p->e;
+    const struct dtx_step *step = p->step;
+    struct dtx_graph_pass pass = {.kind = step->kind,
+                                  .chunk = step->chunk,
+                                  .slot = step->slot,
+                                  .keep = step->keep,
+                                  .training = e->env.training,
+                                  .documents = e->documents,
+                                  .in = p->in ? p->in->data : NULL,
+                                  .out = p->out ? p->out->data : NULL};
+    if (!e->graphs || e->plain || exchanges(e, step))
+        return compute((void *)p);
+    return dtx_graphs_run(e->graphs, &pass, compute, (void *)p);
+}
+
+static enum dtx_status play(struct dtx_engine *e, const struct dtx_step *step, const struct dtx_tensor *in,
+                            const struct dtx_tensor *out)
+{
+    static const char *const names[] = {[DTX_STEP_FORWARD] = "forward",
+                                        [DTX_STEP_BACKWARD] = "backward",
+                                        [DTX_STEP_BACKWARD_INPUT] = "backward, inputs",
+                                        [DTX_STEP_BACKWARD_WEIGHT] = "backward, weights"};
+    struct pass pass = {e, step, in, out};
+    double begin = dtx_trace_begin(e->ctx, names[step->kind]);
+    DTX_TRY(e->ctx, select_micro_batch(e, step->micro_batch));
+    if (DTX_MUTANT(scale_per_micro_batch) && step->kind != DTX_STEP_FORWARD)
+        DTX_TRY(e->ctx, scale_by_micro_batch(e, e->env.targets.data));
+    DTX_TRY(e->ctx, run_pass(&pass));
+    DTX_TRY(e->ctx, keep_losses(e, step));
+    dtx_trace_end(e->ctx, begin, DTX_SPAN_PASS, "compute", names[step->kind], step->micro_batch, 0);
     return DTX_OK;
 }
 
-static enum dtx_status stage_backward_input(void *self, const struct dtx_step *step, const struct dtx_tensor *dout,
-                                            const struct dtx_tensor *din)
+static enum dtx_status stage_pass(void *self, const struct dtx_step *step, const struct dtx_tensor *in,
+                                  const struct dtx_tensor *out)
 {
-    struct dtx_engine *e = self;
-    double begin = dtx_trace_begin(e->ctx, "backward, inputs");
-    DTX_TRY(e->ctx, begin_backward(e, step));
-    DTX_TRY(e->ctx, dtx_model_backward_input(e->model, step, dout, din));
-    end_pass(e, begin, "backward, inputs", step);
-    return DTX_OK;
+    return play(self, step, in, out);
 }
 
-static enum dtx_status stage_backward_weight(void *self, const struct dtx_step *step)
+static enum dtx_status stage_weights(void *self, const struct dtx_step *step)
 {
-    struct dtx_engine *e = self;
-    double begin = dtx_trace_begin(e->ctx, "backward, weights");
-    select_micro_batch(e, step->micro_batch);
-    DTX_TRY(e->ctx, dtx_model_backward_weight(e->model, step));
-    end_pass(e, begin, "backward, weights", step);
-    return DTX_OK;
+    return play(self, step, NULL, NULL);
 }
-
-enum { TOKENS, TARGETS, STARTS };
 
 /* The rows of whole sequences that this rank has, in the order of layer.h: for each micro-batch the first piece of all
  * its sequences, then the second. The copies of one step have happened when the next begins, since that one's loss was
@@ -364,7 +436,7 @@ static enum dtx_status sum_losses(struct dtx_engine *e, double *out)
 enum dtx_status dtx_engine_gradients(struct dtx_engine *e, const struct dtx_engine_batch *batch,
                                      struct dtx_step_result *result)
 {
-    struct dtx_pipe_stage stage = {e, stage_forward, stage_backward, stage_backward_input, stage_backward_weight};
+    struct dtx_pipe_stage stage = {e, stage_pass, stage_pass, stage_pass, stage_weights};
     memset(result, 0, sizeof *result);
     e->env.training = true;
     DTX_TRY(e->ctx, load_batch(e, batch, &result->targets));
@@ -409,7 +481,7 @@ enum dtx_status dtx_engine_step(struct dtx_engine *e, const struct dtx_engine_ba
 enum dtx_status dtx_engine_evaluate(struct dtx_engine *e, const struct dtx_engine_batch *batch, double *loss_sum,
                                     int64_t *targets)
 {
-    struct dtx_pipe_stage stage = {.self = e, .forward = stage_forward};
+    struct dtx_pipe_stage stage = {.self = e, .forward = stage_pass};
     e->env.training = false;
     DTX_TRY(e->ctx, load_batch(e, batch, targets));
     DTX_TRY(e->ctx, dtx_pipe_run_forward(e->pipe, &stage, e->config.batch.micro_batches));
@@ -435,7 +507,7 @@ enum dtx_status dtx_engine_logits(struct dtx_engine *e, const int32_t *tokens, i
                         (long long)first, (long long)e->config.batch.length);
     if (env->recompute.what != DTX_RECOMPUTE_NONE)
         return dtx_fail(e->ctx, DTX_E_CONFIG, "the key/value cache needs train.recompute none");
-    select_micro_batch(e, 0);
+    DTX_TRY(e->ctx, select_micro_batch(e, 0));
     env->training = false;
     env->batch = 1;
     env->length = n;
@@ -533,6 +605,16 @@ void dtx_engine_row_squares(const struct dtx_engine *engine, double *whole, doub
 const struct dtx_engine_config *dtx_engine_config_of(const struct dtx_engine *engine)
 {
     return &engine->config;
+}
+
+void dtx_engine_plain(struct dtx_engine *engine, bool plain)
+{
+    engine->plain = plain;
+}
+
+void dtx_engine_graphs(const struct dtx_engine *engine, int64_t *made, int64_t *launched)
+{
+    dtx_graphs_count(engine->graphs, made, launched);
 }
 
 size_t dtx_engine_activation_bytes(const struct dtx_engine *engine)

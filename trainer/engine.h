@@ -82,6 +82,10 @@ struct dtx_queue *dtx_engine_queue(struct dtx_engine *engine);
 /* Of the last step's gradients, before clipping: dtx_grads_row_squares. */
 void dtx_engine_row_squares(const struct dtx_engine *engine, double *whole, double *here);
 const struct dtx_engine_config *dtx_engine_config_of(const struct dtx_engine *engine);
+/* With cuda.graphs: passes run operation by operation all the same, for who looks at single ones. */
+void dtx_engine_plain(struct dtx_engine *engine, bool plain);
+/* Graphs recorded, and their launches so far; 0 without cuda.graphs. */
+void dtx_engine_graphs(const struct dtx_engine *engine, int64_t *made, int64_t *launched);
 /* Bytes of this rank's activations and of what they are computed with. */
 size_t dtx_engine_activation_bytes(const struct dtx_engine *engine);
 /* Model FLOPs of one training step of the whole mesh, causal attention (K = (length + 1)/2). */

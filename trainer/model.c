@@ -364,6 +364,15 @@ static enum dtx_status await_weights(const struct dtx_model *model, const struct
     return DTX_OK;
 }
 
+bool dtx_model_waits(const struct dtx_model *model, int chunk)
+{
+    for (int l = model->first[chunk]; l < model->first[chunk + 1]; l++)
+        for (int i = 0, row; (row = row_of(&model->layers[l], i)) >= 0; i++)
+            if (dtx_params_missing(model->env->params, row))
+                return true;
+    return false;
+}
+
 static void end_span(const struct dtx_layer *layer, double begin)
 {
     bool block = layer->table == &dtx_attn_layer || layer->table == &dtx_ffn_layer;

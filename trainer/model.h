@@ -31,6 +31,8 @@ void dtx_model_free(struct dtx_model *model);
  * last). Collective over tp, like the other steps. */
 enum dtx_status dtx_model_forward(struct dtx_model *model, const struct dtx_step *step, const struct dtx_tensor *in,
                                   const struct dtx_tensor *out);
+/* Would a forward pass through the chunk wait for weights? Not collective. */
+bool dtx_model_waits(const struct dtx_model *model, int chunk);
 enum dtx_status dtx_model_backward(struct dtx_model *model, const struct dtx_step *step, const struct dtx_tensor *dout,
                                    const struct dtx_tensor *din);
 /* The same work in two steps, layer by layer in the same order; what the second needs waits in step->keep. */

@@ -82,6 +82,7 @@ void dtx_selfcheck_config(const struct dtx_selfcheck_model *m, const struct dtx_
     c->split.by_flops = run->split.by_flops;
     c->zero = run->zero;
     c->overlap = run->overlap;
+    c->graphs = run->graphs;
     c->bucket_bytes = dtx_min64(run->bucket_bytes, 256 << 10); /* several */
     c->recompute = run->recompute;
     int64_t tp = c->mesh[DTX_AXIS_TP], cp = c->mesh[DTX_AXIS_CP], chunks = cp > 1 ? 2 * cp : 1, rows = cp * tp;

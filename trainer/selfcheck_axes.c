@@ -210,13 +210,15 @@ static void blame(struct search *s, int wrong)
 static bool switch_off(struct dtx_engine_config *c, int setting, const char **says)
 {
     const char *const texts[] = {"comm.overlap false",   "parallel.zero 0",        "parallel.sequence false",
-                                 "train.recompute none", "parallel.schedule 1f1b", "parallel.cp_exchange gather"};
+                                 "train.recompute none", "parallel.schedule 1f1b", "parallel.cp_exchange gather",
+                                 "cuda.graphs false"};
     bool pipeline = c->mesh[DTX_AXIS_PP] > 1, on[] = {c->overlap,
                                                       c->zero > 0,
                                                       c->sequence && c->mesh[DTX_AXIS_TP] > 1,
                                                       c->recompute.what != DTX_RECOMPUTE_NONE,
                                                       pipeline && strcmp(c->schedule, "1f1b") != 0,
-                                                      c->ring && c->mesh[DTX_AXIS_CP] > 1};
+                                                      c->ring && c->mesh[DTX_AXIS_CP] > 1,
+                                                      c->graphs};
     *says = texts[setting];
     c->overlap = c->overlap && setting != 0;
     c->zero = setting == 1 ? 0 : c->zero;
@@ -228,9 +230,10 @@ static bool switch_off(struct dtx_engine_config *c, int setting, const char **sa
         c->split.chunks = 1;
     }
     c->ring = c->ring && setting != 5;
+    c->graphs = c->graphs && setting != 6;
     return on[setting];
 }
-enum { SETTINGS = 6 };
+enum { SETTINGS = 7 };
 
 /* A set of axes on which it is wrong. */
 static enum dtx_status describe(struct search *s, int axes, int wrong, bool last)

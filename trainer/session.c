@@ -436,6 +436,22 @@ static enum dtx_status choose_device(struct dtx_session *s, const char **out)
     return status;
 }
 
+/* cuda.graphs where there are none, or where it leaves nothing to record. */
+static void check_graphs(struct dtx_session *s)
+{
+    struct dtx_engine_config *c = &s->config;
+    const struct dtx_batch_config *b = &c->batch;
+    int64_t data_ranks = (int64_t)c->mesh[DTX_AXIS_DP] * c->mesh[DTX_AXIS_CP];
+    bool records = s->backend->queues->records;
+    if (c->graphs && !records && s->world->rank == 0)
+        dtx_log(s->ctx, DTX_LOG_INFO, "cuda.graphs: left out, this run computes on the CPU");
+    else if (c->graphs && b->micro_batches == 1 && data_ranks > 1 && c->overlap && s->world->rank == 0)
+        dtx_log(s->ctx, DTX_LOG_WARN,
+                "cuda.graphs: with one micro-batch a step and comm.overlap all passes that run beside an exchange run "
+                "without; comm.overlap false or a smaller train.micro_batch gives them graphs");
+    c->graphs = c->graphs && records;
+}
+
 static enum dtx_status open_backend(struct dtx_session *s)
 {
     int threads, isa;
@@ -445,7 +461,9 @@ static enum dtx_status open_backend(struct dtx_session *s)
     enum dtx_status status = choose_device(s, &device);
     if (status == DTX_OK)
         status = dtx_backend_open(s->ctx, device, threads, isa, &s->backend);
-    return dtx_comm_agree(s->world, status);
+    DTX_TRY(s->ctx, dtx_comm_agree(s->world, status));
+    check_graphs(s);
+    return DTX_OK;
 }
 
 static enum dtx_status open_engine(struct dtx_session *s, bool saves)

@@ -46,6 +46,7 @@ static enum dtx_status measure(struct bench *b)
     for (int i = 0; i < b->workload.n_runs; i++) {
         struct dtx_workload_timing t;
         dtx_log(s->ctx, DTX_LOG_INFO, "%s: a step with repeated calls", b->workload.runs[i].name);
+        dtx_engine_plain(b->workload.runs[i].engine, true);
         DTX_TRY(s->ctx, dtx_workload_step(&b->workload, &b->workload.runs[i], &t));
         dtx_tap_pause(b->tap, true);
         DTX_TRY(s->ctx, measure_peaks(b));

@@ -67,6 +67,12 @@ static double tokens_per_second(const struct bench *b, const struct variant *v)
     return seconds > 0 ? (double)dtx_workload_tokens(&b->workload) / seconds : 0;
 }
 
+/* The number of the first step: below 0 for those that warm up, with graphs one more, which records them. */
+static int first_step(const struct bench *b)
+{
+    return b->workload.session.config.graphs ? -2 : -1;
+}
+
 /* i < 0: warm-up. */
 static void tell(const struct bench *b, const struct variant *v, int i, const struct dtx_workload_timing *t)
 {
@@ -93,9 +99,9 @@ static enum dtx_status measure_step(struct bench *b, struct variant *v, int i)
     struct dtx_workload_timing t;
     DTX_TRY(b->workload.ctx, measure_peak(b));
     DTX_TRY(b->workload.ctx, dtx_workload_step(&b->workload, v->run, &t));
-    if (i < 0) {
+    if (i == first_step(b))
         v->first_loss = t.loss;
-    } else {
+    if (i >= 0) {
         dtx_samples_add(&v->seconds, t.seconds);
         dtx_samples_add(&v->data_wait, t.data_wait);
         dtx_samples_add(&v->cpu_share, t.cpu_share);
@@ -111,7 +117,7 @@ static enum dtx_status measure(struct bench *b)
     int n = b->workload.n_runs, repeats = (int)dtx_opt_int(s->opt, "repeats");
     for (int v = 0; v < n; v++)
         b->variants[v].run = &b->workload.runs[v];
-    for (int i = -1; i < repeats; i++)
+    for (int i = first_step(b); i < repeats; i++)
         for (int v = 0; v < n; v++)
             DTX_TRY(s->ctx, measure_step(b, &b->variants[v], i));
     DTX_TRY(s->ctx, measure_peak(b));
@@ -155,6 +161,12 @@ static json_t *variant_json(const struct bench *b, const struct variant *v)
         "tokens_per_second", tokens_per_second(b, v), "step_flops", dtx_engine_step_flops(&v->run->config),
         "flops_per_second", speed(v), "share_of_peak", speed(v) / b->peak, "first_loss", v->first_loss, "last_loss",
         v->loss, "peak_memory_bytes", (json_int_t)s->backend->peak_bytes);
+    if (s->config.graphs) {
+        int64_t made, launched;
+        dtx_engine_graphs(v->run->engine, &made, &launched);
+        json_object_set_new(object, "graphs",
+                            json_pack("{s:I, s:I}", "made", (json_int_t)made, "launched", (json_int_t)launched));
+    }
     if (v->profile)
         json_object_set(object, "profile", v->profile);
     return object;
@@ -198,7 +210,9 @@ static enum dtx_status profile(struct bench *b, struct variant *v)
         dtx_comm_tap_close(comms);
         return status;
     }
+    dtx_engine_plain(v->run->engine, true); /* taps see operations, not what a graph launches */
     status = dtx_workload_step(&b->workload, v->run, &t);
+    dtx_engine_plain(v->run->engine, false);
     struct dtx_profile p = {.flops = dtx_yardstick_flops(b->yardstick), .bytes = dtx_yardstick_bytes(b->yardstick)};
     if (status == DTX_OK)
         status = share_communication(b, comms, t.seconds, &p.comm_share);

@@ -7,8 +7,9 @@
 #include "launch/sweep/trial.h"
 #include "trainer/config.h"
 
-static const char *const passed_over[] = {"cpu.threads", "log.",      "comm.",       "check.",        "checkpoint.",
-                                          "device",      "data.mmap", "data.advise", "data.prefetch", "data.cache_dir"};
+static const char *const passed_over[] = {"cpu.threads", "cuda.graphs",   "log.",          "comm.",
+                                          "check.",      "checkpoint.",   "device",        "data.mmap",
+                                          "data.advise", "data.prefetch", "data.cache_dir"};
 
 bool dtx_sweep_counts(const char *line)
 {

@@ -87,6 +87,11 @@ compare() {
     steps+=("{\"step\":\"losses of $1 and $2\",\"state\":\"$state\",\"largest\":\"$largest\",\"bound\":$3}")
 }
 
+# tell_speed FILE: the tokens/s that a bench of steps has written there.
+tell_speed() {
+    grep -oE '"tokens_per_second": *[0-9.e+]+' "$1" 2>/dev/null | sed "s|^|    $(basename "$1" .json): |"
+}
+
 # make_data: token files of the tree's own sources.
 make_data() {
     cat data/*.c trainer/*.c kernels/*.c >"$out/text"

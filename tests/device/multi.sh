@@ -40,6 +40,9 @@ mesh tp-2 2 --parallel.tp 2
 mesh pp-2 2 --parallel.pp 2
 mesh cp-2 2 --parallel.cp 2
 mesh tp-pp 4 --parallel.tp 2 --parallel.pp 2
+mesh pp-dp 4 --parallel.pp 2 --parallel.dp 2 --parallel.zero 1
+mesh pp-dp-graphs 4 --parallel.pp 2 --parallel.dp 2 --parallel.zero 1 --cuda.graphs true
+[ "$gpus" -lt 4 ] || compare pp-dp-graphs pp-dp 0
 mesh tp-dp 4 --parallel.tp 2 --parallel.dp 2 --parallel.zero 1
 for signal in KILL STOP; do
     step "ends-$signal" bash tests/device/ends.sh $signal "$out/ends.run" mpirun -n 2 --oversubscribe "$build/dtx" train \

@@ -29,6 +29,15 @@ step bench-attention-128 "$build/dtx" bench attention --device "$device" --dtype
     --head_dim 128 --batch 1 --repeats $repeats --json "$out/bench-attention-128.json"
 step bench-kernels "$build/dtx" bench kernels --device "$device" --dtype bf16 "${kernel_options[@]}" "${small[@]}" \
     --json "$out/bench-kernels.json"
+# Each with graphs too; micro-batches of one sequence show what launches cost.
+for graphs in false true; do
+    step "bench-124m-small-graphs-$graphs" "$build/dtx" bench step --device "$device" --dtype bf16 --attention diff --length 512 \
+        --batch 4 --micro_batch 1 --repeats $((repeats > 5 ? 5 : 1)) --peak_seconds 0.1 --cuda.graphs $graphs "${small[@]}" \
+        --json "$out/bench-124m-small-graphs-$graphs.json"
+    tell_speed "$out/bench-124m-small-graphs-$graphs.json"
+done
+step bench-124m-graphs "$build/dtx" bench step --device "$device" --dtype bf16 --repeats $((repeats > 5 ? 5 : 1)) \
+    --peak_seconds 0.1 --cuda.graphs true "${small[@]}" --json "$out/bench-124m-graphs.json"
 step bench-124m "$build/dtx" bench step --device "$device" --dtype bf16 --repeats $((repeats > 5 ? 5 : 1)) \
     --peak_seconds 0.1 --profile "${small[@]}" --json "$out/bench-124m.json"
 [ "$device" = emu ] || step bench-1.4b "$build/dtx" bench step --preset diff-1.4b --device "$device" --batch 8 \
@@ -38,6 +47,8 @@ make_data
 losses cpu 1 --preset bench-124m --device cpu --train.steps $steps_compared "${small[@]}"
 losses device 1 --preset bench-124m --device "$device" --train.steps $steps_compared "${small[@]}"
 compare device cpu 1e-3
+losses device-graphs 1 --preset bench-124m --device "$device" --train.steps $steps_compared "${small[@]}" --cuda.graphs true
+compare device-graphs device 0
 losses device-bf16 1 --preset bench-124m --device "$device" --train.dtype bf16 --train.steps $steps_compared "${small[@]}"
 compare device-bf16 cpu 1e-2
 

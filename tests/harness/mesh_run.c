@@ -76,6 +76,7 @@ void dtx_test_config(const struct dtx_test_model *m, struct dtx_engine_config *c
     dtx_recompute_parse(m->recompute ? m->recompute : "none", &c->recompute);
     c->zero = m->zero;
     c->overlap = !m->waits;
+    c->graphs = m->graphs;
     c->bucket_bytes = m->bucket_bytes;
     c->split = m->split;
 }

@@ -18,8 +18,9 @@ struct dtx_test_model {
     bool tied, gqa, documents;
     bool sequence; /* sequence parallelism where tp > 1; on by default */
     int tp, pp, dp, cp, zero;
-    bool waits; /* reductions are made at once instead of beside the computation */
-    bool ring;  /* how context ranks exchange keys and values */
+    bool graphs; /* cuda.graphs */
+    bool waits;  /* reductions are made at once instead of beside the computation */
+    bool ring;   /* how context ranks exchange keys and values */
     int64_t bucket_bytes;
     const char *schedule;
     const char *recompute; /* NULL: none */

@@ -1,0 +1,203 @@
+/* test: label=train timeout=120 */
+/*
+ * Passes that are recorded and launched as one (cuda.graphs), in the emulator: losses, gradient norms, losses of
+ * evaluations between and weights have the bits of passes that run operation by operation. Documents, targets and
+ * tokens differ in every micro-batch. Graphs are there and were launched; none is left, and none outlives its memory.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "tests/harness/mesh_run.h"
+#include "trainer/estimate.h"
+
+int dtx_emu_graphs(void); /* kernels/simt/runtime.h: those that are there */
+
+enum { STEPS = 3, LENGTH = 12, SEQUENCES = 4, MOST = 1 << 20 };
+
+struct counts {
+    int64_t made, launched;
+};
+
+/* A training step and an evaluation, `rounds` times; documents every second round when `some`. What came out of it. */
+static int64_t run(struct dtx_engine *e, const struct dtx_test_model *m, int rounds, bool some, double *out)
+{
+    int32_t tokens[SEQUENCES * LENGTH], targets[SEQUENCES * LENGTH], starts[SEQUENCES * LENGTH];
+    int64_t n = 0, count;
+    for (int s = 0; s < rounds; s++) {
+        struct dtx_step_result result;
+        bool documents = m->documents && !(some && s % 2);
+        struct dtx_engine_batch batch = {tokens, targets, documents ? starts : NULL};
+        dtx_test_batch(m, s, 0, tokens, targets, starts);
+        assert_int_equal(dtx_engine_step(e, &batch, s + 1, 2e-3, &result), DTX_OK);
+        out[n++] = result.loss;
+        out[n++] = result.grad_norm;
+        dtx_test_batch(m, 100 + s, 0, tokens, targets, starts);
+        assert_int_equal(dtx_engine_evaluate(e, &batch, &out[n++], &count), DTX_OK);
+    }
+    return n;
+}
+
+/* All of it, malloc'ed, with the weights behind. */
+static double *numbers(struct dtx_test_model m, bool graphs, bool some, int64_t *count, struct counts *counts)
+{
+    struct dtx_ctx ctx;
+    struct dtx_comm *self;
+    struct dtx_backend *backend;
+    struct dtx_engine *e;
+    struct dtx_engine_config config;
+    m.graphs = graphs;
+    dtx_ctx_init(&ctx);
+    dtx_test_config(&m, &config);
+    assert_int_equal(dtx_comm_self(&ctx, &self), DTX_OK);
+    if (dtx_backend_open(&ctx, "emu", 1, DTX_ISA_PLAIN, &backend) != DTX_OK ||
+        dtx_engine_create(&ctx, &config, self, backend, &e) != DTX_OK)
+        fail_msg("%s", ctx.error.text);
+    struct dtx_params *p = dtx_engine_params(e);
+    double *all = malloc(MOST * sizeof *all);
+    *count = run(e, &m, STEPS, some, all);
+    for (int i = 0; i < p->n; i++) {
+        assert_int_equal(dtx_test_gather(e, i, 'w', all + *count), DTX_OK);
+        *count += p->item[i].row.shape[0] * (p->item[i].row.ndim == 2 ? p->item[i].row.shape[1] : 1);
+        assert_true(*count < MOST / 2);
+    }
+    dtx_engine_graphs(e, &counts->made, &counts->launched);
+    assert_int_equal(dtx_emu_graphs(), counts->made);
+    struct dtx_estimate stated;
+    assert_int_equal(dtx_estimate_rank(&ctx, &config, dtx_engine_queue(e), dtx_engine_mesh(e)->rank, &stated), DTX_OK);
+    assert_int_equal(dtx_memory_total(&stated.memory), backend->allocated_bytes);
+    dtx_engine_free(e);
+    assert_int_equal(dtx_emu_graphs(), 0);
+    assert_int_equal(backend->allocated_bytes, 0);
+    /* A graph that outlives its memory is a fault that whoever uses the device next is told. */
+    struct dtx_queue *queue;
+    assert_int_equal(backend->queues->create(backend, &queue), DTX_OK);
+    if (backend->queues->wait(queue) != DTX_OK)
+        fail_msg("%s", ctx.error.text);
+    backend->queues->free(queue);
+    dtx_backend_close(backend);
+    dtx_comm_free(self);
+    return all;
+}
+
+static void same(const struct dtx_test_model *m, bool some, int64_t made, int64_t launched)
+{
+    int64_t count, again;
+    struct counts without, with;
+    double *plain = numbers(*m, false, some, &count, &without), *graphs = numbers(*m, true, some, &again, &with);
+    assert_int_equal(count, again);
+    int64_t different = dtx_test_different(graphs, plain, count);
+    for (int64_t i = 0; i < 3 * STEPS && different; i++)
+        print_message("step %d, number %d: %.17g, without graphs %.17g\n", (int)i / 3 + 1, (int)i % 3, graphs[i],
+                      plain[i]);
+    if (different)
+        fail_msg("%lld of %lld numbers differ", (long long)different, (long long)count);
+    assert_int_equal(without.made, 0);
+    assert_int_equal(with.made, made);
+    assert_int_equal(with.launched, launched);
+    free(plain);
+    free(graphs);
+}
+
+static struct dtx_test_model model(enum dtx_dtype dtype)
+{
+    struct dtx_test_model m = dtx_test_model_default();
+    m.dtype = dtype;
+    m.layers = 2;
+    m.global_batch = SEQUENCES;
+    m.documents = true;
+    return m;
+}
+
+/* Forward, backward, forward of an evaluation: 3 graphs, each pass but the first of its kind. */
+static void plain(void **state)
+{
+    (void)state;
+    struct dtx_test_model m = model(DTX_F32);
+    same(&m, false, 3, 3 * (STEPS * SEQUENCES - 1));
+    m.attention = "softmax";
+    m.tied = false;
+    m.recompute = "block";
+    same(&m, false, 3, 3 * (STEPS * SEQUENCES - 1));
+    m = model(DTX_BF16);
+    m.gqa = true;
+    m.micro_batch = 2;
+    same(&m, false, 3, 3 * (STEPS * SEQUENCES / 2 - 1));
+}
+
+/* With documents and without them other kernels run. */
+static void documents(void **state)
+{
+    (void)state;
+    struct dtx_test_model m = model(DTX_F32);
+    same(&m, true, 6, 3 * (STEPS * SEQUENCES - 2));
+}
+
+/* All micro-batches forward, then all backward: a slot for each, which is another pass. */
+static void slots(void **state)
+{
+    (void)state;
+    struct dtx_test_model m = model(DTX_F32);
+    m.schedule = "gpipe";
+    same(&m, false, 2 * SEQUENCES + 1, 2 * SEQUENCES * (STEPS - 1) + STEPS * SEQUENCES - 1);
+    m.schedule = "zb_h1";
+    m.recompute = "attention";
+    int64_t count, again;
+    struct counts none, some;
+    double *a = numbers(m, false, false, &count, &none), *b = numbers(m, true, false, &again, &some);
+    assert_int_equal(dtx_test_different(a, b, count), 0);
+    assert_true(some.launched > 2 * STEPS * SEQUENCES);
+    free(a);
+    free(b);
+}
+
+static void streams(void **state)
+{
+    (void)state;
+    static const char *const modes[] = {"late", "random"};
+    struct dtx_test_model m = model(DTX_F32);
+    for (int i = 0; i < 2; i++) {
+        setenv("DTX_EMU_STREAMS", modes[i], 1);
+        same(&m, false, 3, 3 * (STEPS * SEQUENCES - 1));
+    }
+    unsetenv("DTX_EMU_STREAMS");
+}
+
+/* One micro-batch a step, as one GPU takes it: its backward pass is recorded as well. */
+static void one_micro_batch(void **state)
+{
+    (void)state;
+    struct dtx_test_model m = model(DTX_F32);
+    m.micro_batch = SEQUENCES;
+    same(&m, false, 3, 3 * (STEPS - 1));
+}
+
+static void on_cpu(void **state)
+{
+    (void)state;
+    struct dtx_ctx ctx;
+    struct dtx_comm *self;
+    struct dtx_backend *backend;
+    struct dtx_engine *e;
+    struct dtx_engine_config config;
+    struct dtx_test_model m = model(DTX_F32);
+    m.graphs = true;
+    dtx_ctx_init(&ctx);
+    dtx_test_config(&m, &config);
+    assert_int_equal(dtx_comm_self(&ctx, &self), DTX_OK);
+    assert_int_equal(dtx_backend_open(&ctx, "cpu", 1, DTX_ISA_PLAIN, &backend), DTX_OK);
+    assert_int_equal(dtx_engine_create(&ctx, &config, self, backend, &e), DTX_E_UNSUPPORTED);
+    assert_non_null(strstr(ctx.error.text, "cuda.graphs"));
+    dtx_backend_close(backend);
+    dtx_comm_free(self);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(plain),           cmocka_unit_test(documents),
+                                       cmocka_unit_test(slots),           cmocka_unit_test(streams),
+                                       cmocka_unit_test(one_micro_batch), cmocka_unit_test(on_cpu)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
