@@ -7,6 +7,7 @@
 
 #include "kernels/base/mem.h"
 #include "kernels/base/mutant.h"
+#include "parallel/comm_nccl.h"
 #include "parallel/watch_view.h"
 #include "trainer/selfcheck.h"
 
@@ -120,7 +121,7 @@ static enum dtx_status try_axes(struct search *s, int axes, const struct dtx_eng
 {
     int place[DTX_AXES], group = 0;
     struct dtx_engine_config part = *run;
-    struct dtx_comm *ranks;
+    struct dtx_comm *ranks, *between = NULL;
     dtx_mesh_place(run->mesh, s->world->rank, place);
     for (int a = 0; a < DTX_AXES; a++)
         if (!(axes >> a & 1)) {
@@ -128,8 +129,16 @@ static enum dtx_status try_axes(struct search *s, int axes, const struct dtx_eng
             part.mesh[a] = 1;
         }
     DTX_TRY(s->ctx, dtx_comm_split(s->world, group, s->world->rank, "selfcheck", &ranks));
-    enum dtx_status status = dtx_selfcheck_run(ranks, s->backend, s->model, &part, s->whole, &s->result);
+    enum dtx_status status = DTX_OK;
+    if (DTX_MUTANT(selfcheck_over_mpi))
+        between = ranks;
+    else
+        status = dtx_comm_nccl_create(ranks, s->backend, &between);
+    if (status == DTX_OK)
+        status = dtx_selfcheck_run(between, s->backend, s->model, &part, s->whole, &s->result);
     DTX_TRY(s->ctx, dtx_comm_agree(s->world, status));
+    if (between != ranks)
+        dtx_comm_free(between);
     dtx_comm_free(ranks);
     return gather(s, group, wrong);
 }
