@@ -89,13 +89,14 @@ static enum dtx_status record(struct dtx_graphs *g, struct entry *e, enum dtx_st
     const struct dtx_queue_table *queues = g->queue->backend->queues;
     DTX_TRY(g->ctx, queues->begin_capture(g->queue));
     enum dtx_status status = run(self);
-    if (status != DTX_OK) {
+    if (status == DTX_OK)
+        status = queues->end_capture(g->queue, &e->graph);
+    else
         queues->end_capture(g->queue, NULL);
-        return status;
-    }
-    DTX_TRY(g->ctx, queues->end_capture(g->queue, &e->graph));
-    g->made++;
-    return DTX_OK;
+    if (status != DTX_OK)
+        dtx_log(g->ctx, DTX_LOG_WARN, "cuda.graphs: a pass cannot be recorded; cuda.graphs false does without");
+    g->made += status == DTX_OK;
+    return status;
 }
 
 enum dtx_status dtx_graphs_run(struct dtx_graphs *g, const struct dtx_graph_pass *pass,

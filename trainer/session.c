@@ -443,7 +443,7 @@ static void check_graphs(struct dtx_session *s)
     const struct dtx_batch_config *b = &c->batch;
     int64_t data_ranks = (int64_t)c->mesh[DTX_AXIS_DP] * c->mesh[DTX_AXIS_CP];
     bool records = s->backend->queues->records;
-    if (c->graphs && !records && s->world->rank == 0)
+    if (c->graphs && !records && s->world->rank == 0 && dtx_opt_is_given(s->opt, "cuda.graphs"))
         dtx_log(s->ctx, DTX_LOG_INFO, "cuda.graphs: left out, this run computes on the CPU");
     else if (c->graphs && b->micro_batches == 1 && data_ranks > 1 && c->overlap && s->world->rank == 0)
         dtx_log(s->ctx, DTX_LOG_WARN,

@@ -132,10 +132,10 @@ static void read_base(struct check *c)
     char batch[32];
     snprintf(batch, sizeof batch, "%lld", (long long)dtx_opt_int(c->opt, "train.batch"));
     const char *const settings[][2] = {
-        {"model.transfer", "none"},   {"train.dtype", "f32"}, {"train.recompute", "none"},
-        {"train.micro_batch", batch}, {"parallel.tp", "1"},   {"parallel.pp", "1"},
-        {"parallel.dp", "1"},         {"parallel.cp", "1"},   {"parallel.schedule", "1f1b"},
-        {"parallel.chunks", "1"},     {"parallel.layout", ""}};
+        {"model.transfer", "none"},   {"train.dtype", "f32"},  {"train.recompute", "none"},
+        {"train.micro_batch", batch}, {"parallel.tp", "1"},    {"parallel.pp", "1"},
+        {"parallel.dp", "1"},         {"parallel.cp", "1"},    {"parallel.schedule", "1f1b"},
+        {"parallel.chunks", "1"},     {"parallel.layout", ""}, {"cuda.graphs", "false"}};
     for (size_t i = 0; i < sizeof settings / sizeof *settings; i++)
         dtx_opt_set(c->opt, settings[i][0], settings[i][1], DTX_OPT_FLAG, "coordcheck");
     dtx_engine_config_read(c->opt, 1, &c->base);
