@@ -11,7 +11,8 @@ enum { FEW_TOKENS = 2048 };
 
 static const struct dtx_opt_row rows[] = {
     DTX_WORKLOAD_OPTIONS,
-    {"repeats", DTX_OPT_INT, "5", "1..500", DTX_OPT_FREE, "measured steps of each variant, after one that warms up"},
+    {"repeats", DTX_OPT_INT, "5", "1..500", DTX_OPT_FREE,
+     "measured steps of each variant, after one that warms up (with cuda.graphs two)"},
     {"peak_seconds", DTX_OPT_REAL, "0.5", "0.001..60", DTX_OPT_FREE, "length of a peak measurement between steps"},
     {"profile", DTX_OPT_BOOL, "false", NULL, DTX_OPT_FREE, "run one step more: its time by operation and communicator"},
     {NULL, 0, NULL, NULL, 0, NULL}};
