@@ -447,8 +447,8 @@ static void check_graphs(struct dtx_session *s)
         dtx_log(s->ctx, DTX_LOG_INFO, "cuda.graphs: left out, this run computes on the CPU");
     else if (c->graphs && b->micro_batches == 1 && data_ranks > 1 && c->overlap && s->world->rank == 0)
         dtx_log(s->ctx, DTX_LOG_WARN,
-                "cuda.graphs: with one micro-batch a step and comm.overlap all passes that run beside an exchange run "
-                "without; comm.overlap false or a smaller train.micro_batch gives them graphs");
+                "cuda.graphs: passes beside an exchange with data ranks run without graphs, and with one micro-batch a "
+                "step that is nearly all of them; comm.overlap false, or more micro-batches, change it");
     c->graphs = c->graphs && records;
 }
 

@@ -29,6 +29,9 @@ grep -q '"attn_bwd"' bench.json || complain "the profile of a bench with graphs 
 train 1 cpu --device cpu --cuda.graphs true --train.steps 4 --checkpoint.every 0
 [ "$(grep -c 'cuda.graphs: left out, this run computes on the CPU' log)" = 1 ] || complain "the CPU says: $(cat log)"
 
+train 2 single --device emu --model.layers 1 --cuda.graphs true --train.batch 2 --train.steps 3 --checkpoint.every 0 --eval.samples 0
+[ "$(grep -c 'cuda.graphs: passes beside an exchange' log)" = 1 ] || complain "one micro-batch on two data ranks: $(cat log)"
+
 # refuses RANKS TEXT OPTION…
 refuses() {
     local ranks=$1 text=$2 code
