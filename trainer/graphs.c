@@ -91,7 +91,7 @@ static enum dtx_status record(struct dtx_graphs *g, struct entry *e, enum dtx_st
     enum dtx_status status = run(self);
     if (status == DTX_OK)
         status = queues->end_capture(g->queue, &e->graph);
-    else
+    else if (!DTX_MUTANT(graph_recording_not_ended))
         queues->end_capture(g->queue, NULL);
     if (status != DTX_OK)
         dtx_log(g->ctx, DTX_LOG_WARN, "cuda.graphs: a pass cannot be recorded; cuda.graphs false does without");

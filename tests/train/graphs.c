@@ -191,6 +191,52 @@ static void hopper(void **state)
     unsetenv("DTX_EMU_ARCH");
 }
 
+static const struct dtx_op_table *real;
+
+static enum dtx_status waiting_swiglu(struct dtx_queue *queue, const struct dtx_swiglu_fwd_args *args)
+{
+    enum dtx_status status = queue->backend->queues->wait(queue);
+    return status == DTX_OK ? real->swiglu_fwd(queue, args) : status;
+}
+
+/* A pass that waits cannot be recorded: its own report ends the step, and the queue is none that records. */
+static void refused(void **state)
+{
+    (void)state;
+    struct dtx_ctx ctx;
+    struct dtx_comm *self;
+    struct dtx_backend *backend;
+    struct dtx_engine *e;
+    struct dtx_engine_config config;
+    struct dtx_step_result result;
+    struct dtx_test_model m = model(DTX_F32);
+    int32_t tokens[SEQUENCES * LENGTH], targets[SEQUENCES * LENGTH], starts[SEQUENCES * LENGTH];
+    m.graphs = true;
+    dtx_ctx_init(&ctx);
+    dtx_test_config(&m, &config);
+    assert_int_equal(dtx_comm_self(&ctx, &self), DTX_OK);
+    assert_int_equal(dtx_backend_open(&ctx, "emu", 1, DTX_ISA_PLAIN, &backend), DTX_OK);
+    assert_int_equal(dtx_engine_create(&ctx, &config, self, backend, &e), DTX_OK);
+    real = backend->ops;
+    struct dtx_op_table ops = *real;
+    ops.swiglu_fwd = waiting_swiglu;
+    backend->ops = &ops;
+    dtx_test_batch(&m, 0, 0, tokens, targets, starts);
+    struct dtx_engine_batch batch = {tokens, targets, NULL};
+    assert_int_equal(dtx_engine_gradients(e, &batch, &result), DTX_E_LIBRARY);
+    assert_non_null(strstr(ctx.error.text, "operation not permitted when stream is capturing"));
+    dtx_error_clear(&ctx);
+    assert_int_equal(backend->queues->wait(dtx_engine_queue(e)), DTX_OK);
+    dtx_engine_plain(e, true);
+    assert_int_equal(dtx_engine_gradients(e, &batch, &result), DTX_OK);
+    backend->ops = real;
+    dtx_engine_free(e);
+    assert_int_equal(dtx_emu_graphs(), 0);
+    assert_int_equal(backend->allocated_bytes, 0);
+    dtx_backend_close(backend);
+    dtx_comm_free(self);
+}
+
 static void on_cpu(void **state)
 {
     (void)state;
@@ -213,8 +259,9 @@ static void on_cpu(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(plain),           cmocka_unit_test(documents), cmocka_unit_test(slots), cmocka_unit_test(late),
-        cmocka_unit_test(one_micro_batch), cmocka_unit_test(hopper),    cmocka_unit_test(on_cpu)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(plain),           cmocka_unit_test(documents),
+                                       cmocka_unit_test(slots),           cmocka_unit_test(late),
+                                       cmocka_unit_test(one_micro_batch), cmocka_unit_test(hopper),
+                                       cmocka_unit_test(refused),         cmocka_unit_test(on_cpu)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
