@@ -10,6 +10,7 @@
 #include "trainer/attn.h"
 #include "trainer/model.h"
 #include "trainer/optim.h"
+#include "trainer/sums.h"
 
 struct dtx_engine {
     struct dtx_ctx *ctx;
@@ -67,7 +68,7 @@ size_t dtx_engine_batch_bytes(const struct dtx_engine_config *config)
     shape_batch(&e);
     list_batch(&e, all);
     for (int i = 0; i < BATCH_TENSORS; i++)
-        bytes += dtx_tensor_bytes(all[i]);
+        bytes += dtx_tensor_alloc_bytes(all[i]);
     return bytes;
 }
 
@@ -152,6 +153,9 @@ static enum dtx_status create_parts(struct dtx_engine *e, struct dtx_comm *world
     DTX_TRY(ctx,
             dtx_pipe_create(ctx, &e->mesh, e->queue, schedule, c->batch.micro_batches, chunks, &boundary, &e->pipe));
     DTX_TRY(ctx, dtx_model_allocate(e->model, dtx_pipe_slots(e->pipe), dtx_pipe_kept(e->pipe)));
+    struct dtx_sums sums;
+    dtx_sums_find(backend, c, &e->params, &e->env, &e->mesh, &sums);
+    DTX_TRY(ctx, dtx_sums_prepare(&sums, &e->mesh));
     return dtx_params_init(&e->params, e->queue, (uint64_t)c->seed);
 }
 
