@@ -27,6 +27,7 @@ struct dtx_engine {
     bool documents; /* the current batch has doc_start */
     struct dtx_tensor hyper, lambda;
     struct dtx_tensor summary; /* f64 [2]: loss sum, targets */
+    struct dtx_tensor logits;  /* of dtx_engine_logits: for the most tokens so far */
     double *host_loss;
     /* This rank's rows on their way in, [3][micro_batches · rows], where they must be picked or a device copies them by
      * itself; else NULL. */
@@ -188,6 +189,7 @@ void dtx_engine_free(struct dtx_engine *e)
         list_batch(e, all);
         for (int i = 0; i < BATCH_TENSORS; i++)
             dtx_tensor_free(e->queue->backend, all[i]);
+        dtx_tensor_free(e->queue->backend, &e->logits);
     }
     dtx_pipe_free(e->pipe);
     dtx_model_free(e->model);
@@ -430,6 +432,16 @@ static void widen(enum dtx_dtype master, double *values, int64_t n)
     }
 }
 
+static enum dtx_status need_logits(struct dtx_engine *e, int64_t n)
+{
+    struct dtx_backend *backend = e->queue->backend;
+    if (e->logits.data && e->logits.dim[0] >= n)
+        return DTX_OK;
+    dtx_tensor_free(backend, &e->logits);
+    e->logits = dtx_tensor_2d(NULL, e->env.master, n, e->config.model.vocab);
+    return dtx_tensor_alloc(backend, &e->logits);
+}
+
 enum dtx_status dtx_engine_logits(struct dtx_engine *e, const int32_t *tokens, int64_t first, int64_t n, double *logits)
 {
     struct dtx_env *env = &e->env;
@@ -446,17 +458,17 @@ enum dtx_status dtx_engine_logits(struct dtx_engine *e, const int32_t *tokens, i
     env->first = DTX_MUTANT(cache_position_lost) ? 0 : first;
     env->doc_start = (struct dtx_tensor){0};
     env->tokens.dim[0] = env->targets.dim[0] = env->loss.dim[0] = n;
-    env->logits = dtx_tensor_2d(NULL, env->master, n, vocab);
     DTX_TRY(e->ctx, dtx_tensor_set(e->queue, &env->tokens, tokens));
     DTX_TRY(e->ctx, dtx_tensor_set(e->queue, &env->targets, tokens));
-    DTX_TRY(e->ctx, dtx_tensor_alloc(e->queue->backend, &env->logits));
+    DTX_TRY(e->ctx, need_logits(e, n));
+    env->logits = dtx_tensor_2d(e->logits.data, env->master, n, vocab);
     enum dtx_status status = dtx_model_forward(e->model, &(struct dtx_step){0}, NULL, NULL);
     struct dtx_tensor last = dtx_tensor_rows(&env->logits, n - 1, 1);
     if (status == DTX_OK)
         status = dtx_tensor_get(e->queue, &last, logits);
     if (status == DTX_OK)
         widen(env->master, logits, vocab);
-    dtx_tensor_free(e->queue->backend, &env->logits);
+    env->logits.data = NULL; /* what other passes go by */
     return status;
 }
 
