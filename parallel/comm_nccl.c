@@ -28,19 +28,24 @@ static enum dtx_status copy(struct dtx_queue *queue, void *to, const void *from,
     return to == from ? DTX_OK : queue->backend->memory->copy(queue, to, from, (size_t)bytes);
 }
 
-static enum dtx_status need_work(struct dtx_comm *comm, struct dtx_queue *queue, int64_t bytes)
+static enum dtx_status take_work(struct dtx_comm *comm, int64_t bytes)
 {
     struct dtx_nccl_comm *impl = dtx_nccl_of(comm);
     struct dtx_backend *backend = impl->run->backend;
-    if (impl->work_bytes >= bytes)
-        return DTX_OK;
-    DTX_TRY(comm->ctx, backend->queues->wait(queue)); /* the old one may be in use */
     backend->memory->free(backend, impl->work);
     impl->work = NULL;
     impl->work_bytes = 0;
     DTX_TRY(comm->ctx, backend->memory->alloc(backend, (size_t)bytes, &impl->work));
     impl->work_bytes = bytes;
     return DTX_OK;
+}
+
+static enum dtx_status need_work(struct dtx_comm *comm, struct dtx_queue *queue, int64_t bytes)
+{
+    if (dtx_nccl_of(comm)->work_bytes >= bytes)
+        return DTX_OK;
+    DTX_TRY(comm->ctx, queue->backend->queues->wait(queue)); /* the old one may be in use */
+    return take_work(comm, bytes);
 }
 
 size_t dtx_comm_nccl_work_bytes(const struct dtx_backend *backend, int ranks, int64_t n, enum dtx_dtype dtype)
@@ -406,6 +411,13 @@ static const struct dtx_comm_table nccl_table = {
     .forked = nccl_forked,
     .join = nccl_join,
 };
+
+enum dtx_status dtx_comm_nccl_prepare(struct dtx_comm *comm, size_t bytes)
+{
+    if (comm->table != &nccl_table || dtx_nccl_of(comm)->work_bytes >= (int64_t)bytes)
+        return DTX_OK;
+    return take_work(comm, (int64_t)bytes);
+}
 
 const struct dtx_comm *dtx_comm_nccl_base(const struct dtx_comm *comm)
 {

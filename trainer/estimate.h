@@ -8,7 +8,8 @@
 
 #include "trainer/engine.h"
 
-/* Bytes that the engine takes from the backend; their sum is what the backend counts. */
+/* Bytes that the engine takes from the backend; their sum is what the backend counts (an
+ * allocation as its dtx_piece_bytes), and what an arena for them needs. */
 struct dtx_memory {
     size_t weights, gradients, masters, states; /* dtx_params_memory */
     size_t activations;                         /* activation slots, all of them */
@@ -16,7 +17,7 @@ struct dtx_memory {
     size_t work, shared; /* workspace of operations; buffers of all micro-batches (recomputation, sums, rope) */
     size_t pipe;         /* boundary buffers */
     size_t batch;        /* a step's tokens and losses, small results, sums for the norm */
-    size_t sums;         /* on a device: work of the communicators' sums, once each has been made */
+    size_t sums;         /* on a device: work of the communicators' sums */
 };
 
 struct dtx_estimate {

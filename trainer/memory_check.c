@@ -90,7 +90,7 @@ static enum dtx_status check(struct dtx_comm *world, const struct dtx_estimate *
 }
 
 enum dtx_status dtx_memory_check(struct dtx_comm *world, const struct dtx_engine_config *config,
-                                 struct dtx_backend *backend, bool saves)
+                                 struct dtx_backend *backend, bool saves, size_t *bytes)
 {
     struct dtx_estimate e;
     DTX_TRY(world->ctx, dtx_comm_agree(world, estimate(world, config, backend, &e)));
@@ -100,5 +100,7 @@ enum dtx_status dtx_memory_check(struct dtx_comm *world, const struct dtx_engine
     DTX_TRY(world->ctx, dtx_comm_agree(world, backend->memory->left(backend, &left, &total)));
     enum dtx_status status = total > 0 ? check_device(world, &e, left, total) : DTX_OK;
     DTX_TRY(world->ctx, dtx_comm_agree(world, status));
-    return dtx_comm_agree(world, check(world, &e, total > 0));
+    DTX_TRY(world->ctx, dtx_comm_agree(world, check(world, &e, total > 0)));
+    *bytes = dtx_memory_total(&e.memory);
+    return DTX_OK;
 }

@@ -43,6 +43,13 @@ struct dtx_cuda_runtime {
     int (*capture_begin)(void *stream);
     int (*capture_end)(void *stream, void **graph);
     int (*graph_launch)(void *graph, void *stream);
+    /* One allocation of which pieces are used. `offset` is where a piece begins, by kernels/base/arena.h; the emulator
+     * moves the pieces apart, so that it sees what is read or written beside one. */
+    int (*arena_alloc)(void **arena, size_t bytes);
+    int (*arena_free)(void *arena);
+    void *(*piece_cut)(void *arena, size_t offset, size_t bytes);
+    void (*piece_join)(void *arena, void *piece); /* when all work that uses it is done */
+    int (*wait)(void);                            /* the host, for all work */
 };
 
 #ifdef __cplusplus
