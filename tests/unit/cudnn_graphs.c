@@ -1,0 +1,87 @@
+/* test: label=unit timeout=120 */
+/* cuDNN itself, where it is installed, makes plans for a Hopper GPU that is not here of the graphs that `dtx bench
+ * attention --peer cudnn` runs. */
+#include <dlfcn.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+#include "launch/bench/cudnn.h"
+
+/* An H200 as cuDNN's own descriptor of a device has it. */
+static const char h200[] =
+    "{\"deviceName\":\"NVIDIA H200\",\"deviceVer\":900,\"driverVer\":13000,\"cudaDeviceId\":0,\"pciDeviceId\":0,"
+    "\"maxGridSize\":[2147483647,65535,65535],\"maxBlockSize\":[1024,1024,64],\"regsPerBlock\":65536,"
+    "\"multiProcessorCount\":132,\"warpSize\":32,\"maxSharedMemoryPerBlock\":49152,"
+    "\"maxSharedMemoryPerBlockOptin\":232448,\"reservedSharedMemoryPerBlock\":1024,\"maxRegistersPerSM\":65536,"
+    "\"maxCtasPerSM\":32,\"maxThreadsPerBlock\":1024,\"maxThreadsPerSM\":2048,\"isTccDriver\":0,"
+    "\"supportCoopLaunch\":1,\"totalGlobalMem\":150000000000,\"smClockRateKHz\":1980000,"
+    "\"memClockRateKHz\":3201000,\"l2CacheSize\":62914560}";
+
+enum { LENGTH = 4096, HEADS = 16 };
+
+struct form {
+    const char *name;
+    int64_t heads, shared, d, dv; /* of q and k; of v */
+    int64_t beside;               /* sub-heads of another call between two of this one */
+};
+
+static struct dtx_cudnn_tensor tensor(int64_t heads, int64_t width, int64_t beside)
+{
+    int64_t step = width * beside;
+    return (struct dtx_cudnn_tensor){NULL, heads, width, LENGTH * heads * step, step, heads * step};
+}
+
+static void make(const struct dtx_cudnn *cudnn, const struct form *f, bool backward)
+{
+    static struct dtx_cudnn_plan plan;
+    struct dtx_cudnn_attention a = {.batch = 1, .length = LENGTH, .scale = 0.125F};
+    for (int i = 0; i < DTX_CUDNN_ROLES; i++) {
+        bool v = i == DTX_CUDNN_V || i == DTX_CUDNN_DV, wide = i == DTX_CUDNN_O || i == DTX_CUDNN_DO;
+        a.tensor[i] = tensor(v ? f->shared : f->heads, v || wide ? f->dv : f->d, v ? 1 : f->beside);
+    }
+    a.tensor[DTX_CUDNN_STATS] = (struct dtx_cudnn_tensor){NULL, f->heads, 1, f->heads * LENGTH, LENGTH, 1};
+    bool made = dtx_cudnn_plan_make(cudnn, &a, backward, &plan);
+    printf("cuDNN %s, sm_90, t %d: %s %s: %s engine %lld, workspace %zu\n", cudnn->version, LENGTH, f->name,
+           backward ? "backward" : "forward", made ? "made," : plan.why, (long long)plan.engine,
+           dtx_cudnn_work_bytes(&plan));
+    assert_true(made);
+    dtx_cudnn_plan_free(&plan);
+}
+
+static void plans(void **state)
+{
+    static const struct form forms[] = {{"two calls d 64/128", HEADS, HEADS, 64, 128, 2},
+                                        {"one call d 128/256", 2 * HEADS, HEADS, 128, 256, 1},
+                                        {"softmax d 128", 2 * HEADS, 2 * HEADS, 128, 128, 1}};
+    struct dtx_cudnn cudnn;
+    char why[512] = "";
+    (void)state;
+    if (!dtx_cudnn_open(&cudnn, NULL, h200, why, sizeof why)) {
+        printf("%s\n", why);
+        exit(77);
+    }
+    for (size_t i = 0; i < sizeof forms / sizeof *forms; i++) {
+        make(&cudnn, &forms[i], false);
+        make(&cudnn, &forms[i], true);
+    }
+    dtx_cudnn_close(&cudnn);
+}
+
+int main(void)
+{
+    char driver[4096];
+    const char *build = getenv("DTX_BUILD");
+    snprintf(driver, sizeof driver, "%s/tests/cudnn/libcuda.so.1", build ? build : "build");
+    if (!dlopen(driver, RTLD_NOW | RTLD_GLOBAL)) { /* cuDNN's own attempt then finds it */
+        printf("%s\n", dlerror());
+        return 1;
+    }
+    const struct CMUnitTest tests[] = {cmocka_unit_test(plans)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
