@@ -1,6 +1,6 @@
 /*
  * What stands for libcuda.so.1 where cuDNN makes plans for a GPU that is not here: there is no device, but machine code
- * that cuDNN has compiled can be "loaded". The names are those that cuDNN 9.19 asks for.
+ * that cuDNN has compiled can be "loaded". The names are those that cuDNN 9.19 and 9.28 ask for.
  */
 enum { NO_DEVICE = 34 };
 
@@ -29,6 +29,12 @@ enum { NO_DEVICE = 34 };
 GIVEN(cuLibraryLoadData)
 GIVEN(cuLibraryLoadFromFile)
 GIVEN(cuLibraryGetKernel)
+GIVEN(cuKernelGetFunction)
+GIVEN(cuModuleLoadData)
+GIVEN(cuModuleGetFunction)
+DONE(cuModuleUnload)
+DONE(cuTensorMapEncodeTiled)
+DONE(cuTensorMapEncodeIm2col)
 DONE(cuLibraryUnload)
 DONE(cuKernelSetAttribute)
 DONE(cuKernelGetAttribute)

@@ -22,7 +22,8 @@ static const char h200[] =
     "\"maxSharedMemoryPerBlockOptin\":232448,\"reservedSharedMemoryPerBlock\":1024,\"maxRegistersPerSM\":65536,"
     "\"maxCtasPerSM\":32,\"maxThreadsPerBlock\":1024,\"maxThreadsPerSM\":2048,\"isTccDriver\":0,"
     "\"supportCoopLaunch\":1,\"totalGlobalMem\":150000000000,\"smClockRateKHz\":1980000,"
-    "\"memClockRateKHz\":3201000,\"l2CacheSize\":62914560}";
+    "\"memClockRateKHz\":3201000,\"l2CacheSize\":62914560,"
+    "\"oversizedSharedMemoryPerBlock\":0,\"memoryBusWidth\":6144,\"smCountOrigin\":0}"; /* these since 9.20 to 9.28 */
 
 enum { LENGTH = 4096, HEADS = 16 };
 
@@ -64,7 +65,8 @@ static void plans(void **state)
     (void)state;
     if (!dtx_cudnn_open(&cudnn, NULL, h200, why, sizeof why)) {
         printf("%s\n", why);
-        assert_true(strstr(why, "needs 9.11")); /* nothing to hold it to */
+        /* Older, or so new that it wants to know more of a device: nothing to hold it to. */
+        assert_true(strstr(why, "needs 9.11") || strstr(why, "describing a device"));
         return;
     }
     for (size_t i = 0; i < sizeof forms / sizeof *forms; i++) {
