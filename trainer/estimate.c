@@ -121,7 +121,6 @@ static void add_sum(const struct rank *r, struct sums *s, enum communicator c, i
 /* Between devices sums have work memory there, and NCCL its buffers. */
 static void count_between(struct rank *r, struct dtx_estimate *out)
 {
-    enum { ALLOWANCE = 256 << 20 }; /* of a communicator */
     const struct dtx_params *p = &r->params;
     const int *size = r->mesh.size;
     enum dtx_dtype master = r->env.master;
@@ -146,12 +145,12 @@ static void count_between(struct rank *r, struct dtx_estimate *out)
     add_sum(r, &s, DATA, 2, DTX_F64);
     if (!r->config->ring)
         add_sum(r, &s, CONTEXT, rows * size[DTX_AXIS_CP] * dtx_max64(key_columns(r), value_columns(r)), master);
-    int used = r->stages > 1 ? 2 * ((r->stage > 0) + (r->stage < r->stages - 1)) : 0; /* to neighbours */
+    int neighbours = r->stages > 1 ? 2 * ((r->stage > 0) + (r->stage < r->stages - 1)) : 0;
+    out->allowance = (size_t)neighbours * dtx_comm_nccl_own_bytes(r->backend, 2);
     for (int c = 0; c < COMMUNICATORS; c++) {
         out->memory.sums += s.bytes[c];
-        used += s.ranks[c] > 1;
+        out->allowance += dtx_comm_nccl_own_bytes(r->backend, s.ranks[c]);
     }
-    out->allowance = on_device(r) ? (size_t)used * ALLOWANCE : 0;
 }
 
 /* What is not in the backend: first the initial values of one row after another, in doubles; later the sums' work. */
