@@ -550,6 +550,8 @@ enum dtx_status dtx_session_open(struct dtx_ctx *ctx, const struct dtx_session_c
     dtx_start_begin(&s->start);
     DTX_TRY(ctx, dtx_comm_open_world(ctx, &s->world));
     dtx_start_mark(&s->start, "MPI");
+    if (command->says_started && ctx->rank == 0)
+        dtx_log(ctx, DTX_LOG_INFO, "%d rank%s started", s->world->size, s->world->size == 1 ? " has" : "s have");
     return open_all(s, command, argc, argv, done);
 }
 

@@ -19,9 +19,10 @@ struct dtx_session_command {
     const struct dtx_opt_row *options; /* its own; "preset", "resume", "init" are added; NULL-terminated */
     bool needs_checkpoint;             /* --resume is required; weights alone will do; the mesh is not taken from it */
     bool one_rank;
-    bool needs_data; /* data.train must be set */
-    bool no_model;   /* stops short of the engine and of a checkpoint's arrays */
-    double timeout;  /* comm.timeout is no longer than this; 0: what the options say */
+    bool needs_data;   /* data.train must be set */
+    bool no_model;     /* stops short of the engine and of a checkpoint's arrays */
+    bool says_started; /* one line when all ranks have met, before anything is loaded: train.sbatch waits for it */
+    double timeout;    /* comm.timeout is no longer than this; 0: what the options say */
 };
 
 struct dtx_session {

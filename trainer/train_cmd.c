@@ -20,7 +20,8 @@ static const struct dtx_session_command command = {
         "checkpoint that is resumed), defaults. Options marked fixed must match a resumed checkpoint. --init takes\n"
         "nothing but the weights and the model's options from a checkpoint: of a run, imported or averaged.\n",
     .options = no_options,
-    .needs_data = true};
+    .needs_data = true,
+    .says_started = true};
 
 /* A run that was to go on and cannot: its status must not go on saying "requeue". Nothing else of it is touched. */
 static void note_failure(struct dtx_session *s, enum dtx_status status)
