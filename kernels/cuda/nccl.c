@@ -5,12 +5,14 @@
 
 #include "kernels/base/library.h"
 
-#if defined(__has_include) && __has_include(<nccl.h>) /* collectives.h speaks of NCCL without it: the two must agree   \
-                                                       */
+/* collectives.h speaks of NCCL without its header: the two must agree. */
+#if defined(__has_include) && __has_include(<nccl.h>)
 #include <nccl.h>
+#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 18, 0)
 _Static_assert(offsetof(struct nccl_config, most_channels) == offsetof(ncclConfig_t, maxCTAs), "configuration");
 _Static_assert(offsetof(struct nccl_config, split_share) == offsetof(ncclConfig_t, splitShare), "configuration");
 _Static_assert(NCCL_UNSET == NCCL_CONFIG_UNDEF_INT && NCCL_BYTES == (int)ncclUint8, "numbers");
+#endif
 #endif
 
 enum { LEAST_VERSION = 21800 };

@@ -25,9 +25,11 @@ for t in "${tests[@]}"; do step "$t" "$build/tests/$t"; done
 # its tensors, each once, in the device's own seconds. cuDNN, where it is installed, is measured beside ours and must
 # agree with it; two calls and one call execute 12d and 28d.
 step bench-attention-64 "$build/dtx" bench attention --device "$device" --dtype bf16 --length $length --heads $heads \
-    --head_dim 64 --batch 1 --repeats $repeats --peer cudnn --json "$out/bench-attention-64.json"
+    --head_dim 64 --batch 1 --repeats $repeats --peak_seconds 0.1 --peer cudnn \
+    --json "$out/bench-attention-64.json"
 step bench-attention-128 "$build/dtx" bench attention --device "$device" --dtype bf16 --length $length --heads $heads \
-    --head_dim 128 --batch 1 --repeats $repeats --peer cudnn --json "$out/bench-attention-128.json"
+    --head_dim 128 --batch 1 --repeats $repeats --peak_seconds 0.1 --peer cudnn \
+    --json "$out/bench-attention-128.json"
 step bench-kernels "$build/dtx" bench kernels --device "$device" --dtype bf16 "${kernel_options[@]}" "${small[@]}" \
     --json "$out/bench-kernels.json"
 step bench-124m "$build/dtx" bench step --device "$device" --dtype bf16 --repeats $((repeats > 5 ? 5 : 1)) \
@@ -69,7 +71,7 @@ diff_to_baseline() {
     step "$name-attention" "$build/dtx" bench attention --device "$device" --dtype bf16 \
         --length "$(figure "$json" batch length)" --batch "$(figure "$json" batch micro_batch)" \
         --heads "$(figure "$json" variants diff heads)" --head_dim "$(figure "$json" model head_dim)" \
-        --repeats $repeats --peer cudnn --json "$peer" || return 0
+        --repeats $repeats --peak_seconds 0.1 --peer cudnn --json "$peer" || return 0
     cudnn_state "$name-attention"
     goal "$name: diff / baseline with the faster attention, tokens/s" "$(awk \
         -v diff="$(figure "$json" variants diff step_seconds median)" \
