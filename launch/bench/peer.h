@@ -29,7 +29,7 @@ struct dtx_peer {
     char why[512]; /* not ready: what cuDNN refused */
     struct dtx_cudnn_plan forward[DTX_PEER_CALLS], backward[DTX_PEER_CALLS];
     struct dtx_tensor o, stats, do_, dq, dk, dv[DTX_PEER_CALLS], work;
-    double output, gradient; /* differences from ours */
+    double output, gradient; /* differences from ours; gradient: the largest of dq, dk, dv */
 };
 
 /* Tensors and plans for `calls` calls that do what `ours` does. cuDNN's refusal leaves `ready` false. */
@@ -38,7 +38,9 @@ enum dtx_status dtx_peer_make(struct dtx_queue *queue, const struct dtx_cudnn *c
 void dtx_peer_free(struct dtx_backend *backend, struct dtx_peer *peer);
 enum dtx_status dtx_peer_forward(struct dtx_queue *queue, struct dtx_peer *peer);
 enum dtx_status dtx_peer_backward(struct dtx_queue *queue, struct dtx_peer *peer);
-/* After a pass of both: sets output and gradient; DTX_E_LIBRARY when one is beyond its bound. */
+/* After a pass of both: sets output and gradient. */
 enum dtx_status dtx_peer_compare(struct dtx_queue *queue, const struct dtx_peer_ours *ours, struct dtx_peer *peer);
+/* DTX_E_LIBRARY when one of them is beyond its bound. */
+enum dtx_status dtx_peer_judge(struct dtx_ctx *ctx, const struct dtx_peer *peer);
 
 #endif

@@ -46,6 +46,14 @@ for kernel in cudnn_two_calls cudnn_one_call; do
     [ "$(value "$work/out.json" peer kernels $kernel state)" = "not compared" ] || fail "$kernel is compared"
 done
 
+# Plans that do not run: the others are measured.
+DTX_CUDNN_BROKEN=1 bench --device emu --length 24 --heads 1 || fail "a broken plan fails the bench"
+for kernel in cudnn_two_calls cudnn_one_call cudnn_softmax; do
+    grep -q "$kernel: not compared: cuDNN: attention: not supported" "$work/log" || fail "no reason for a broken $kernel"
+    [ "$(value "$work/out.json" peer kernels $kernel state)" = "not compared" ] || fail "$kernel is compared"
+done
+[ "$(value "$work/out.json" kernels diff both seconds n)" = 1 ] || fail "ours is not measured beside a broken peer"
+
 # No cuDNN that can be used: a line and exit code 0. none REASON OPTION…
 none() {
     local reason=$1
