@@ -330,11 +330,15 @@ static enum dtx_status join(struct dtx_comm *comm)
     struct dtx_nccl_comm *impl = dtx_nccl_of(comm);
     struct dtx_nccl_run *run = impl->run;
     struct nccl_id id = {{0}};
+    struct nccl_config config = {sizeof config, (unsigned)NCCL_MAGIC, NCCL_CONFIG_VERSION, NCCL_UNSET,
+                                 NCCL_UNSET,    NCCL_UNSET,           NCCL_CHANNELS,       NULL,
+                                 NCCL_UNSET};
     struct dtx_tensor bytes = dtx_tensor_1d(&id, DTX_U8, sizeof id);
     int code = comm->rank == 0 ? run->nccl.unique_id(&id) : 0;
     DTX_TRY(comm->ctx, dtx_comm_agree(impl->base, dtx_nccl_check(comm, code, "making an id")));
     DTX_TRY(comm->ctx, impl->base->table->broadcast(impl->base, NULL, &bytes, 0));
-    DTX_TRY(comm->ctx, dtx_nccl_check(comm, run->nccl.init(&impl->handle, comm->size, id, comm->rank), "joining"));
+    code = run->nccl.init(&impl->handle, comm->size, id, comm->rank, &config);
+    DTX_TRY(comm->ctx, dtx_nccl_check(comm, code, "joining"));
     DTX_TRY(comm->ctx, dtx_nccl_flights_create(comm));
     DTX_TRY(comm->ctx,
             dtx_nccl_check_cuda(comm, dtx_nccl_runtime(comm)->stream_create(&impl->stream, true), "creating a stream"));

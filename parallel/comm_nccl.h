@@ -23,5 +23,8 @@ size_t dtx_comm_nccl_work_bytes(const struct dtx_backend *backend, int ranks, in
 /* Takes so much of it, before the first sum; a larger sum takes more by then. Nothing for another communicator. Not
  * collective. */
 enum dtx_status dtx_comm_nccl_prepare(struct dtx_comm *comm, size_t bytes);
+/* What NCCL itself takes of the device at most for a communicator of so many ranks whose links are all in use
+ * (comm_nccl_memory.c); 0 as above. Honours NCCL's variables for the sizes of buffers and the number of channels. */
+size_t dtx_comm_nccl_own_bytes(const struct dtx_backend *backend, int ranks);
 
 #endif

@@ -94,15 +94,14 @@ static bool on_device(const struct rank *r)
 /* Between devices sums have work memory there, and NCCL its buffers. */
 static void count_between(struct rank *r, struct dtx_estimate *out)
 {
-    enum { ALLOWANCE = 256 << 20 }; /* of a communicator */
     struct dtx_sums s;
     dtx_sums_find(r->backend, r->config, &r->params, &r->env, &r->mesh, &s);
-    int used = r->stages > 1 ? 2 * ((r->stage > 0) + (r->stage < r->stages - 1)) : 0; /* to neighbours */
+    int neighbours = r->stages > 1 ? 2 * ((r->stage > 0) + (r->stage < r->stages - 1)) : 0;
+    out->allowance = (size_t)neighbours * dtx_comm_nccl_own_bytes(r->backend, 2);
     for (int c = 0; c < DTX_SUMS; c++) {
         out->memory.sums += s.bytes[c] ? dtx_piece_bytes(s.bytes[c]) : 0;
-        used += s.ranks[c] > 1;
+        out->allowance += dtx_comm_nccl_own_bytes(r->backend, s.ranks[c]);
     }
-    out->allowance = on_device(r) ? (size_t)used * ALLOWANCE : 0;
 }
 
 /* What is not in the backend: first the initial values of one row after another, in doubles; later the sums' work. */

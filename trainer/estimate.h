@@ -24,7 +24,8 @@ struct dtx_estimate {
     struct dtx_memory memory;
     size_t staging;   /* host memory: the copy of the state that a checkpoint is written from */
     size_t snapshot;  /* host memory: the copy that a rollback goes back to, where an option asks for it */
-    size_t allowance; /* device memory besides: what NCCL's own buffers may take; not measured yet, on the high side */
+    size_t allowance; /* device memory besides: what NCCL's own buffers take at most (parallel/comm_nccl.h); not
+                         measured yet */
     size_t host;     /* host memory besides, at most at once: initial values, work of sums over ranks, a step's batch */
     int slots, kept; /* of activations and of gradients */
     double sent[DTX_AXES]; /* bytes a step; dp: over dp × cp, what mesh->data sends; pp includes the tied embedding's
