@@ -160,6 +160,11 @@ enum dtx_status dtx_tensor_alloc(struct dtx_backend *backend, struct dtx_tensor 
     return DTX_OK;
 }
 
+size_t dtx_tensor_alloc_bytes(const struct dtx_tensor *t)
+{
+    return dtx_piece_bytes(dtx_tensor_bytes(t));
+}
+
 void dtx_tensor_free(struct dtx_backend *backend, struct dtx_tensor *t)
 {
     if (t->data)

@@ -7,6 +7,7 @@
 #ifndef DTX_KERNELS_BACKEND_H
 #define DTX_KERNELS_BACKEND_H
 
+#include "kernels/base/arena.h"
 #include "kernels/ops.h"
 
 struct dtx_backend;
@@ -24,6 +25,10 @@ struct dtx_op_table {
 };
 
 struct dtx_memory_table {
+    /* Takes so much of the device at once, from which alloc then cuts; what does not fit gets memory of its own. While
+     * something is cut from it, and where as much is reserved already, nothing happens; nor where memory is the host's.
+     */
+    enum dtx_status (*reserve)(struct dtx_backend *, size_t bytes);
     enum dtx_status (*alloc)(struct dtx_backend *, size_t bytes, void **out); /* zeroed, 64-byte aligned */
     void (*free)(struct dtx_backend *, void *);
     /* In queue order; host memory may be reused when the call returns. */
@@ -64,9 +69,10 @@ struct dtx_backend {
     const struct dtx_memory_table *memory;
     const struct dtx_queue_table *queues;
     const struct dtx_op_table *ops;
-    int threads; /* CPU threads that operations may use */
-    int isa;     /* enum dtx_isa in use */
-    size_t allocated_bytes, peak_bytes;
+    int threads;                        /* CPU threads that operations may use */
+    int isa;                            /* enum dtx_isa in use */
+    size_t allocated_bytes, peak_bytes; /* an allocation counts as its dtx_piece_bytes */
+    size_t outside_bytes;               /* of them in all: what did not fit into what was reserved */
     void *impl;
 };
 
@@ -105,6 +111,7 @@ enum dtx_status dtx_need_work(struct dtx_queue *queue, const char *op, const str
 /* Shorthands over the tables. */
 enum dtx_status dtx_tensor_alloc(struct dtx_backend *backend, struct dtx_tensor *t); /* by t's shape and dtype */
 void dtx_tensor_free(struct dtx_backend *backend, struct dtx_tensor *t);             /* accepts absent; sets absent */
+size_t dtx_tensor_alloc_bytes(const struct dtx_tensor *t);                           /* what it will count as */
 enum dtx_status dtx_tensor_set(struct dtx_queue *queue, const struct dtx_tensor *t, const void *host);
 enum dtx_status dtx_tensor_get(struct dtx_queue *queue, const struct dtx_tensor *t, void *host);
 enum dtx_status dtx_tensor_zero(struct dtx_queue *queue, const struct dtx_tensor *t);

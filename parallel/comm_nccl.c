@@ -28,19 +28,24 @@ static enum dtx_status copy(struct dtx_queue *queue, void *to, const void *from,
     return to == from ? DTX_OK : queue->backend->memory->copy(queue, to, from, (size_t)bytes);
 }
 
-static enum dtx_status need_work(struct dtx_comm *comm, struct dtx_queue *queue, int64_t bytes)
+static enum dtx_status take_work(struct dtx_comm *comm, int64_t bytes)
 {
     struct dtx_nccl_comm *impl = dtx_nccl_of(comm);
     struct dtx_backend *backend = impl->run->backend;
-    if (impl->work_bytes >= bytes)
-        return DTX_OK;
-    DTX_TRY(comm->ctx, backend->queues->wait(queue)); /* the old one may be in use */
     backend->memory->free(backend, impl->work);
     impl->work = NULL;
     impl->work_bytes = 0;
     DTX_TRY(comm->ctx, backend->memory->alloc(backend, (size_t)bytes, &impl->work));
     impl->work_bytes = bytes;
     return DTX_OK;
+}
+
+static enum dtx_status need_work(struct dtx_comm *comm, struct dtx_queue *queue, int64_t bytes)
+{
+    if (dtx_nccl_of(comm)->work_bytes >= bytes)
+        return DTX_OK;
+    DTX_TRY(comm->ctx, queue->backend->queues->wait(queue)); /* the old one may be in use */
+    return take_work(comm, bytes);
 }
 
 size_t dtx_comm_nccl_work_bytes(const struct dtx_backend *backend, int ranks, int64_t n, enum dtx_dtype dtype)
@@ -325,11 +330,15 @@ static enum dtx_status join(struct dtx_comm *comm)
     struct dtx_nccl_comm *impl = dtx_nccl_of(comm);
     struct dtx_nccl_run *run = impl->run;
     struct nccl_id id = {{0}};
+    struct nccl_config config = {sizeof config, (unsigned)NCCL_MAGIC, NCCL_CONFIG_VERSION, NCCL_UNSET,
+                                 NCCL_UNSET,    NCCL_UNSET,           NCCL_CHANNELS,       NULL,
+                                 NCCL_UNSET};
     struct dtx_tensor bytes = dtx_tensor_1d(&id, DTX_U8, sizeof id);
     int code = comm->rank == 0 ? run->nccl.unique_id(&id) : 0;
     DTX_TRY(comm->ctx, dtx_comm_agree(impl->base, dtx_nccl_check(comm, code, "making an id")));
     DTX_TRY(comm->ctx, impl->base->table->broadcast(impl->base, NULL, &bytes, 0));
-    DTX_TRY(comm->ctx, dtx_nccl_check(comm, run->nccl.init(&impl->handle, comm->size, id, comm->rank), "joining"));
+    code = run->nccl.init(&impl->handle, comm->size, id, comm->rank, &config);
+    DTX_TRY(comm->ctx, dtx_nccl_check(comm, code, "joining"));
     DTX_TRY(comm->ctx, dtx_nccl_flights_create(comm));
     DTX_TRY(comm->ctx,
             dtx_nccl_check_cuda(comm, dtx_nccl_runtime(comm)->stream_create(&impl->stream, true), "creating a stream"));
@@ -406,6 +415,13 @@ static const struct dtx_comm_table nccl_table = {
     .forked = nccl_forked,
     .join = nccl_join,
 };
+
+enum dtx_status dtx_comm_nccl_prepare(struct dtx_comm *comm, size_t bytes)
+{
+    if (comm->table != &nccl_table || dtx_nccl_of(comm)->work_bytes >= (int64_t)bytes)
+        return DTX_OK;
+    return take_work(comm, (int64_t)bytes);
+}
 
 const struct dtx_comm *dtx_comm_nccl_base(const struct dtx_comm *comm)
 {

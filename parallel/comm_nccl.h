@@ -20,5 +20,11 @@ enum dtx_status dtx_comm_nccl_create(struct dtx_comm *base, struct dtx_backend *
 /* Memory on the device that a communicator of so many ranks keeps for sums of n elements; 0 for a backend without
  * collectives, and for one rank. The largest sum decides. */
 size_t dtx_comm_nccl_work_bytes(const struct dtx_backend *backend, int ranks, int64_t n, enum dtx_dtype dtype);
+/* Takes so much of it, before the first sum; a larger sum takes more by then. Nothing for another communicator. Not
+ * collective. */
+enum dtx_status dtx_comm_nccl_prepare(struct dtx_comm *comm, size_t bytes);
+/* What NCCL itself takes of the device at most for a communicator of so many ranks whose links are all in use
+ * (comm_nccl_memory.c); 0 as above. Honours NCCL's variables for the sizes of buffers and the number of channels. */
+size_t dtx_comm_nccl_own_bytes(const struct dtx_backend *backend, int ranks);
 
 #endif

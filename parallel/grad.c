@@ -24,7 +24,8 @@ size_t dtx_grads_bytes(const struct dtx_params *p)
 {
     struct dtx_grads shapes;
     shape_tensors(p, &shapes);
-    return dtx_tensor_bytes(&shapes.blocks) + dtx_tensor_bytes(&shapes.sums) + dtx_tensor_bytes(&shapes.sum);
+    return dtx_tensor_alloc_bytes(&shapes.blocks) + dtx_tensor_alloc_bytes(&shapes.sums) +
+           dtx_tensor_alloc_bytes(&shapes.sum);
 }
 
 enum dtx_status dtx_grads_create(struct dtx_params *p, struct dtx_grads *out)

@@ -397,13 +397,14 @@ enum dtx_status dtx_params_settle(struct dtx_params *p)
 
 struct dtx_params_bytes dtx_params_memory(const struct dtx_params *p)
 {
-    size_t masters = dtx_tensor_bytes(&p->flat_master);
-    struct dtx_params_bytes bytes = {.weights = p->wide ? masters : dtx_tensor_bytes(&p->flat_weight),
-                                     .gradients = dtx_tensor_bytes(&p->flat_grad) + dtx_tensor_bytes(&p->flat_tied) +
-                                                  dtx_tensor_bytes(&p->flat_sum),
+    size_t masters = dtx_tensor_alloc_bytes(&p->flat_master);
+    struct dtx_params_bytes bytes = {.weights = dtx_tensor_alloc_bytes(&p->flat_weight) + (p->wide ? masters : 0),
+                                     .gradients = dtx_tensor_alloc_bytes(&p->flat_grad) +
+                                                  dtx_tensor_alloc_bytes(&p->flat_tied) +
+                                                  dtx_tensor_alloc_bytes(&p->flat_sum),
                                      .masters = p->wide ? 0 : masters};
     for (int s = 0; s < DTX_PARAM_STATES; s++)
-        bytes.states += dtx_tensor_bytes(&p->flat_state[s]);
+        bytes.states += dtx_tensor_alloc_bytes(&p->flat_state[s]);
     return bytes;
 }
 

@@ -288,7 +288,7 @@ size_t dtx_pipe_bytes(int stage, int stages, int chunks, const struct dtx_tensor
 {
     bool before = stage > 0 || (stages > 1 && chunks > 1);
     bool after = stage < stages - 1 || (stages > 1 && chunks > 1 && !DTX_MUTANT(plan_wrap_lanes_forgotten));
-    return (size_t)(2 * before + 2 * after) * DTX_PIPE_BUFFERS * dtx_tensor_bytes(boundary);
+    return (size_t)(2 * before + 2 * after) * DTX_PIPE_BUFFERS * dtx_tensor_alloc_bytes(boundary);
 }
 
 static enum dtx_status check_arguments(struct dtx_ctx *ctx, const struct dtx_schedule *schedule, int stages,

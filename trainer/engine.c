@@ -11,6 +11,7 @@
 #include "trainer/graphs.h"
 #include "trainer/model.h"
 #include "trainer/optim.h"
+#include "trainer/sums.h"
 
 enum { TOKENS, TARGETS, STARTS, LOSSES, CURRENT };
 
@@ -32,6 +33,7 @@ struct dtx_engine {
     bool documents;                     /* the current batch has doc_start */
     struct dtx_tensor hyper, lambda;
     struct dtx_tensor summary; /* f64 [2]: loss sum, targets */
+    struct dtx_tensor logits;  /* of dtx_engine_logits: for the most tokens so far */
     double *host_loss;
     /* This rank's rows on their way in, [3][micro_batches · rows], where they must be picked or a device copies them by
      * itself; else NULL. */
@@ -78,7 +80,7 @@ size_t dtx_engine_batch_bytes(const struct dtx_engine_config *config)
     shape_batch(&e);
     int n = list_batch(&e, all);
     for (int i = 0; i < (DTX_MUTANT(plan_graphs_forgotten) ? BATCH_TENSORS - CURRENT : n); i++)
-        bytes += dtx_tensor_bytes(all[i]);
+        bytes += dtx_tensor_alloc_bytes(all[i]);
     return bytes;
 }
 
@@ -163,6 +165,9 @@ static enum dtx_status create_parts(struct dtx_engine *e, struct dtx_comm *world
     DTX_TRY(ctx,
             dtx_pipe_create(ctx, &e->mesh, e->queue, schedule, c->batch.micro_batches, chunks, &boundary, &e->pipe));
     DTX_TRY(ctx, dtx_model_allocate(e->model, dtx_pipe_slots(e->pipe), dtx_pipe_kept(e->pipe)));
+    struct dtx_sums sums;
+    dtx_sums_find(backend, c, &e->params, &e->env, &e->mesh, &sums);
+    DTX_TRY(ctx, dtx_sums_prepare(&sums, &e->mesh));
     if (c->graphs)
         DTX_TRY(ctx, dtx_graphs_create(ctx, e->queue, &e->graphs));
     return dtx_params_init(&e->params, e->queue, (uint64_t)c->seed);
@@ -199,6 +204,7 @@ void dtx_engine_free(struct dtx_engine *e)
         int n = list_batch(e, all);
         for (int i = 0; i < n; i++)
             dtx_tensor_free(e->queue->backend, all[i]);
+        dtx_tensor_free(e->queue->backend, &e->logits);
     }
     dtx_pipe_free(e->pipe);
     dtx_model_free(e->model);
@@ -498,6 +504,16 @@ static void widen(enum dtx_dtype master, double *values, int64_t n)
     }
 }
 
+static enum dtx_status need_logits(struct dtx_engine *e, int64_t n)
+{
+    struct dtx_backend *backend = e->queue->backend;
+    if (e->logits.data && e->logits.dim[0] >= n)
+        return DTX_OK;
+    dtx_tensor_free(backend, &e->logits);
+    e->logits = dtx_tensor_2d(NULL, e->env.master, n, e->config.model.vocab);
+    return dtx_tensor_alloc(backend, &e->logits);
+}
+
 enum dtx_status dtx_engine_logits(struct dtx_engine *e, const int32_t *tokens, int64_t first, int64_t n, double *logits)
 {
     struct dtx_env *env = &e->env;
@@ -514,17 +530,17 @@ enum dtx_status dtx_engine_logits(struct dtx_engine *e, const int32_t *tokens, i
     env->first = DTX_MUTANT(cache_position_lost) ? 0 : first;
     env->doc_start = (struct dtx_tensor){0};
     env->tokens.dim[0] = env->targets.dim[0] = env->loss.dim[0] = n;
-    env->logits = dtx_tensor_2d(NULL, env->master, n, vocab);
     DTX_TRY(e->ctx, dtx_tensor_set(e->queue, &env->tokens, tokens));
     DTX_TRY(e->ctx, dtx_tensor_set(e->queue, &env->targets, tokens));
-    DTX_TRY(e->ctx, dtx_tensor_alloc(e->queue->backend, &env->logits));
+    DTX_TRY(e->ctx, need_logits(e, n));
+    env->logits = dtx_tensor_2d(e->logits.data, env->master, n, vocab);
     enum dtx_status status = dtx_model_forward(e->model, &(struct dtx_step){0}, NULL, NULL);
     struct dtx_tensor last = dtx_tensor_rows(&env->logits, n - 1, 1);
     if (status == DTX_OK)
         status = dtx_tensor_get(e->queue, &last, logits);
     if (status == DTX_OK)
         widen(env->master, logits, vocab);
-    dtx_tensor_free(e->queue->backend, &env->logits);
+    env->logits.data = NULL; /* what other passes go by */
     return status;
 }
 

@@ -12,6 +12,7 @@
 #include "trainer/snapshot.h"
 #include "trainer/split.h"
 #include "trainer/state.h"
+#include "trainer/sums.h"
 
 size_t dtx_memory_total(const struct dtx_memory *m)
 {
@@ -85,73 +86,22 @@ static size_t sum_work(int ranks, int64_t bytes)
     return ranks > 1 ? (size_t)dtx_min64(bytes, dtx_comm_options_default().piece_bytes) : 0;
 }
 
-/* Columns of this rank's keys and values. */
-static int64_t key_columns(const struct rank *r)
-{
-    struct dtx_attn_shape shape;
-    r->config->model.attention->shape(&r->config->model, &shape);
-    return shape.k_heads * r->config->model.head_dim / r->mesh.size[DTX_AXIS_TP];
-}
-
-static int64_t value_columns(const struct rank *r)
-{
-    struct dtx_attn_shape shape;
-    r->config->model.attention->shape(&r->config->model, &shape);
-    return shape.v_heads * shape.v_width / r->mesh.size[DTX_AXIS_TP];
-}
-
 static bool on_device(const struct rank *r)
 {
     return dtx_comm_nccl_work_bytes(r->backend, 2, 1, DTX_U8) > 0;
 }
 
-/* The largest sum that each communicator makes. */
-enum communicator { TENSOR, CONTEXT, STAGES, DATA, GRADS, TIED, COMMUNICATORS };
-struct sums {
-    int ranks[COMMUNICATORS];
-    size_t bytes[COMMUNICATORS]; /* of comm_nccl's work */
-};
-
-static void add_sum(const struct rank *r, struct sums *s, enum communicator c, int64_t n, enum dtx_dtype dtype)
-{
-    size_t bytes = dtx_comm_nccl_work_bytes(r->backend, s->ranks[c], n, dtype);
-    s->bytes[c] = bytes > s->bytes[c] ? bytes : s->bytes[c];
-}
-
 /* Between devices sums have work memory there, and NCCL its buffers. */
 static void count_between(struct rank *r, struct dtx_estimate *out)
 {
-    enum { ALLOWANCE = 256 << 20 }; /* of a communicator */
-    const struct dtx_params *p = &r->params;
-    const int *size = r->mesh.size;
-    enum dtx_dtype master = r->env.master;
-    int64_t rows = r->env.max_rows;
-    struct sums s = {.ranks = {size[DTX_AXIS_TP], size[DTX_AXIS_CP], size[DTX_AXIS_PP], dtx_mesh_data_size(&r->mesh),
-                               dtx_mesh_data_size(&r->mesh), 1}};
-    for (int i = 0; i < p->n; i++) {
-        const struct dtx_param *item = &p->item[i];
-        if (item->held && item->row.tied_stage >= 0 && item->row.tied_stage != item->row.stage) {
-            s.ranks[TIED] = 2;
-            add_sum(r, &s, TIED, item->count, master);
-        }
-        if (item->held && item->row.grad_partial)
-            add_sum(r, &s, TENSOR, item->count, master);
+    struct dtx_sums s;
+    dtx_sums_find(r->backend, r->config, &r->params, &r->env, &r->mesh, &s);
+    int neighbours = r->stages > 1 ? 2 * ((r->stage > 0) + (r->stage < r->stages - 1)) : 0;
+    out->allowance = (size_t)neighbours * dtx_comm_nccl_own_bytes(r->backend, 2);
+    for (int c = 0; c < DTX_SUMS; c++) {
+        out->memory.sums += s.bytes[c] ? dtx_piece_bytes(s.bytes[c]) : 0;
+        out->allowance += dtx_comm_nccl_own_bytes(r->backend, s.ranks[c]);
     }
-    for (int i = 0; i < p->n_buckets; i++)
-        add_sum(r, &s, GRADS, p->bucket[i].count, master);
-    add_sum(r, &s, TENSOR, rows * r->config->model.width, master);
-    add_sum(r, &s, TENSOR, p->n, DTX_F64);
-    add_sum(r, &s, STAGES, p->n, DTX_F64);
-    add_sum(r, &s, STAGES, r->config->model.attention->lambda ? r->config->model.layers : 0, master);
-    add_sum(r, &s, DATA, 2, DTX_F64);
-    if (!r->config->ring)
-        add_sum(r, &s, CONTEXT, rows * size[DTX_AXIS_CP] * dtx_max64(key_columns(r), value_columns(r)), master);
-    int used = r->stages > 1 ? 2 * ((r->stage > 0) + (r->stage < r->stages - 1)) : 0; /* to neighbours */
-    for (int c = 0; c < COMMUNICATORS; c++) {
-        out->memory.sums += s.bytes[c];
-        used += s.ranks[c] > 1;
-    }
-    out->allowance = on_device(r) ? (size_t)used * ALLOWANCE : 0;
 }
 
 /* What is not in the backend: first the initial values of one row after another, in doubles; later the sums' work. */
@@ -172,8 +122,9 @@ static void count_host(struct rank *r, struct dtx_estimate *out)
     size_t work = sum_work(r->mesh.size[DTX_AXIS_TP], r->env.max_rows * r->config->model.width * master) +
                   sum_work(dtx_mesh_data_size(&r->mesh), bucket) + sum_work(2, tied);
     if (!r->config->ring)
-        work += sum_work(r->mesh.size[DTX_AXIS_CP], r->env.max_rows * r->mesh.size[DTX_AXIS_CP] * master *
-                                                        dtx_max64(key_columns(r), value_columns(r)));
+        work += sum_work(r->mesh.size[DTX_AXIS_CP],
+                         r->env.max_rows * r->mesh.size[DTX_AXIS_CP] * master *
+                             dtx_max64(dtx_key_columns(r->config), dtx_value_columns(r->config)));
     bool device = on_device(r);
     if (device)
         work = 0;
@@ -198,7 +149,8 @@ static void count_chunk(struct rank *r, int64_t first, int64_t count, int chunk,
     double scores = attn - dtx_attn_layer.flops(&c->model, 0) * share;
     double flops = 3 * (double)count * (attn + ffn) + (head ? 3 * share * dtx_head_layer.flops(&c->model, keys) : 0);
     double sent = 2 * (double)count * (3 * gather + 2 * sum), more = 0;
-    struct dtx_context_traffic context = dtx_context_traffic(&r->env, rows * (key_columns(r) + value_columns(r)));
+    struct dtx_context_traffic context =
+        dtx_context_traffic(&r->env, rows * (dtx_key_columns(r->config) + dtx_value_columns(r->config)));
     out->cp_sent_micro += (double)count * (context.forward + context.backward);
     out->cp_calls += (double)count * (context.forward_calls + context.backward_calls);
     int calls = (int)count * (r->env.sequence ? 10 : 8);

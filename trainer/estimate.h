@@ -8,7 +8,8 @@
 
 #include "trainer/engine.h"
 
-/* Bytes that the engine takes from the backend; their sum is what the backend counts. */
+/* Bytes that the engine takes from the backend; their sum is what the backend counts (an
+ * allocation as its dtx_piece_bytes), and what an arena for them needs. */
 struct dtx_memory {
     size_t weights, gradients, masters, states; /* dtx_params_memory */
     size_t activations;                         /* activation slots, all of them */
@@ -16,14 +17,15 @@ struct dtx_memory {
     size_t work, shared; /* workspace of operations; buffers of all micro-batches (recomputation, sums, rope) */
     size_t pipe;         /* boundary buffers */
     size_t batch;        /* a step's tokens and losses, small results, sums for the norm */
-    size_t sums;         /* on a device: work of the communicators' sums, once each has been made */
+    size_t sums;         /* on a device: work of the communicators' sums */
 };
 
 struct dtx_estimate {
     struct dtx_memory memory;
     size_t staging;   /* host memory: the copy of the state that a checkpoint is written from */
     size_t snapshot;  /* host memory: the copy that a rollback goes back to, where an option asks for it */
-    size_t allowance; /* device memory besides: what NCCL's own buffers may take; not measured yet, on the high side */
+    size_t allowance; /* device memory besides: what NCCL's own buffers take at most (parallel/comm_nccl.h); not
+                         measured yet */
     size_t host;     /* host memory besides, at most at once: initial values, work of sums over ranks, a step's batch */
     int slots, kept; /* of activations and of gradients */
     double sent[DTX_AXES]; /* bytes a step; dp: over dp × cp, what mesh->data sends; pp includes the tied embedding's

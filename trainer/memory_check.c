@@ -55,9 +55,9 @@ static enum dtx_status check_device(struct dtx_comm *world, const struct dtx_est
     dtx_memory_text(&e->memory, causes);
     return dtx_fail(world->ctx, DTX_E_CONFIG,
                     "this rank will take %.1f GiB of its device on %s, which has %.1f GiB free of %.1f: %s, NCCL's own "
-                    "buffers about %.1f (an allowance). What helps: another process off the device, more devices with "
-                    "parallel.tp or parallel.pp, parallel.zero 1, a smaller train.micro_batch, train.recompute block; "
-                    "dtx plan shows what fits",
+                    "buffers up to %.1f. What helps: another process off the device, more devices with parallel.tp or "
+                    "parallel.pp, parallel.zero 1, a smaller train.micro_batch, train.recompute block (dtx plan shows "
+                    "what fits); for NCCL's buffers the variables NCCL_MAX_CTAS=4 or NCCL_BUFFSIZE=1048576",
                     (double)bytes / gib, world->ctx->host, (double)left / gib, (double)total / gib, causes,
                     (double)e->allowance / gib);
 }
@@ -90,7 +90,7 @@ static enum dtx_status check(struct dtx_comm *world, const struct dtx_estimate *
 }
 
 enum dtx_status dtx_memory_check(struct dtx_comm *world, const struct dtx_engine_config *config,
-                                 struct dtx_backend *backend, bool saves)
+                                 struct dtx_backend *backend, bool saves, size_t *bytes)
 {
     struct dtx_estimate e;
     DTX_TRY(world->ctx, dtx_comm_agree(world, estimate(world, config, backend, &e)));
@@ -100,5 +100,7 @@ enum dtx_status dtx_memory_check(struct dtx_comm *world, const struct dtx_engine
     DTX_TRY(world->ctx, dtx_comm_agree(world, backend->memory->left(backend, &left, &total)));
     enum dtx_status status = total > 0 ? check_device(world, &e, left, total) : DTX_OK;
     DTX_TRY(world->ctx, dtx_comm_agree(world, status));
-    return dtx_comm_agree(world, check(world, &e, total > 0));
+    DTX_TRY(world->ctx, dtx_comm_agree(world, check(world, &e, total > 0)));
+    *bytes = dtx_memory_total(&e.memory);
+    return DTX_OK;
 }

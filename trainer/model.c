@@ -282,7 +282,7 @@ struct dtx_model_bytes dtx_model_memory(const struct dtx_model *model, int slots
         *(all[i] == &shapes.slot_memory   ? &bytes.slots
           : all[i] == &shapes.keep_memory ? &bytes.kept
           : all[i] == &env.work           ? &bytes.work
-                                          : &bytes.shared) += dtx_tensor_bytes(all[i]);
+                                          : &bytes.shared) += dtx_tensor_alloc_bytes(all[i]);
     return bytes;
 }
 

@@ -469,9 +469,14 @@ static enum dtx_status open_backend(struct dtx_session *s)
 static enum dtx_status open_engine(struct dtx_session *s, bool saves)
 {
     int isa = s->backend->isa;
-    DTX_TRY(s->ctx, dtx_memory_check(s->world, &s->config, s->backend, saves));
+    size_t bytes;
+    DTX_TRY(s->ctx, dtx_memory_check(s->world, &s->config, s->backend, saves, &bytes));
+    DTX_TRY(s->ctx, dtx_comm_agree(s->world, s->backend->memory->reserve(s->backend, bytes)));
     DTX_TRY(s->ctx, dtx_comm_nccl_create(s->world, s->backend, &s->between));
     DTX_TRY(s->ctx, dtx_engine_create(s->ctx, &s->config, s->between, s->backend, &s->engine));
+    if (s->backend->outside_bytes > 0)
+        dtx_log(s->ctx, DTX_LOG_WARN, "rank %d takes %zu bytes of its device that were not in the plan", s->ctx->rank,
+                s->backend->outside_bytes);
     if (s->resumed && !s->meta.origin[0] && strcmp(s->meta.isa, dtx_isa_name(isa)) != 0 && s->world->rank == 0)
         dtx_log(s->ctx, DTX_LOG_WARN,
                 "the checkpoint was computed with %s, this run uses %s: the last bits will differ", s->meta.isa,

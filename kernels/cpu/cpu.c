@@ -25,6 +25,13 @@ void dtx_cpu_parallel(struct dtx_queue *queue, dtx_cpu_loop *loop, const void *a
 /* Each allocation is preceded by 64 bytes that hold its size, so that the backend can count. */
 enum { HEADER_BYTES = 64 };
 
+static enum dtx_status memory_reserve(struct dtx_backend *backend, size_t bytes)
+{
+    (void)backend;
+    (void)bytes;
+    return DTX_OK;
+}
+
 static enum dtx_status memory_alloc(struct dtx_backend *backend, size_t bytes, void **out)
 {
     void *block;
@@ -32,7 +39,7 @@ static enum dtx_status memory_alloc(struct dtx_backend *backend, size_t bytes, v
         return dtx_fail(backend->ctx, DTX_E_MEMORY, "impossible allocation of %zu bytes", bytes);
     DTX_TRY(backend->ctx, dtx_mem_alloc(backend->ctx, (int64_t)(bytes + HEADER_BYTES), 1, &block));
     memcpy(block, &bytes, sizeof bytes);
-    backend->allocated_bytes += bytes;
+    backend->allocated_bytes += dtx_piece_bytes(bytes);
     if (backend->allocated_bytes > backend->peak_bytes)
         backend->peak_bytes = backend->allocated_bytes;
     *out = (char *)block + HEADER_BYTES;
@@ -46,7 +53,7 @@ static void memory_free(struct dtx_backend *backend, void *data)
     char *block = (char *)data - HEADER_BYTES;
     size_t bytes;
     memcpy(&bytes, block, sizeof bytes);
-    backend->allocated_bytes -= bytes;
+    backend->allocated_bytes -= dtx_piece_bytes(bytes);
     dtx_mem_free(block);
 }
 
@@ -151,7 +158,8 @@ static enum dtx_status queue_between(struct dtx_queue *queue, double *seconds)
     return queue_moment(queue, 0);
 }
 
-static const struct dtx_memory_table memory_table = {.alloc = memory_alloc,
+static const struct dtx_memory_table memory_table = {.reserve = memory_reserve,
+                                                     .alloc = memory_alloc,
                                                      .free = memory_free,
                                                      .copy_in = memory_copy_in,
                                                      .copy_out = memory_copy_in,

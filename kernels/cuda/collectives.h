@@ -7,19 +7,33 @@
 #ifndef DTX_KERNELS_CUDA_COLLECTIVES_H
 #define DTX_KERNELS_CUDA_COLLECTIVES_H
 
+#include <limits.h>
+
 #include "kernels/cuda/runtime.h"
 
 enum { NCCL_BYTES = 1 /* ncclUint8 */ };
+/* Channels of a communicator at most, each a block of threads and the buffers of its links
+ * (parallel/comm_nccl_memory.c); the variable NCCL_MAX_CTAS overrides it. */
+enum { NCCL_CHANNELS = 16 };
 
 struct nccl_id {
     char bytes[128];
+};
+
+enum { NCCL_MAGIC = (int)0xcafebeef, NCCL_UNSET = INT_MIN, NCCL_CONFIG_VERSION = 21800 };
+struct nccl_config { /* ncclConfig_t of NCCL 2.18; newer ones have more behind */
+    size_t size;
+    unsigned magic, version;
+    int blocking, cluster_size, least_channels, most_channels;
+    const char *net_name;
+    int split_share;
 };
 
 struct dtx_nccl {
     int (*version)(int *out);
     const char *(*error_text)(int code);
     int (*unique_id)(struct nccl_id *out);
-    int (*init)(void **comm, int size, struct nccl_id id, int rank);
+    int (*init)(void **comm, int size, struct nccl_id id, int rank, struct nccl_config *config);
     int (*destroy)(void *comm);
     int (*abort)(void *comm);                 /* ends what is under way; by any thread */
     int (*async_error)(void *comm, int *out); /* 0, or why what is under way will not end; by any thread */

@@ -13,7 +13,7 @@ enum { WHY = 256, LEAST_MAJOR = 8 };
 
 struct allocation {
     void *data;
-    size_t bytes;
+    size_t bytes, first; /* where in the arena, or DTX_ARENA_FULL */
 };
 
 struct cuda {
@@ -26,6 +26,9 @@ struct cuda {
     void *moment[2]; /* events with times; NULL until asked for */
     struct allocation *allocations;
     int64_t count, capacity;
+    bool arenas;        /* not switched off */
+    void *arena_memory; /* of arena.bytes */
+    struct dtx_arena arena;
 };
 
 static struct cuda *cuda_of(struct dtx_backend *backend)
@@ -74,28 +77,79 @@ static enum dtx_status grow(struct cuda *c)
     return DTX_OK;
 }
 
+static enum dtx_status refuse(struct cuda *c, size_t bytes, int code)
+{
+    return dtx_fail(c->backend.ctx, DTX_E_MEMORY, "%s: %zu bytes cannot be allocated beside the %zu in use of %zu: %s",
+                    c->device.name, bytes, c->backend.allocated_bytes, c->device.memory_bytes,
+                    c->runtime->error_text(code));
+}
+
+static enum dtx_status memory_reserve(struct dtx_backend *backend, size_t bytes)
+{
+    struct cuda *c = cuda_of(backend);
+    if (!c->arenas || c->arena.n > 0 || bytes <= c->arena.bytes)
+        return DTX_OK;
+    if (c->arena.bytes)
+        c->runtime->arena_free(c->arena_memory);
+    c->arena.bytes = 0;
+    int code = c->runtime->arena_alloc(&c->arena_memory, bytes);
+    if (code)
+        return refuse(c, bytes, code);
+    c->arena.bytes = bytes;
+    return DTX_OK;
+}
+
+/* From the arena, else an allocation of its own. */
+static enum dtx_status take(struct cuda *c, size_t bytes, struct allocation *out)
+{
+    void *data = NULL;
+    size_t first;
+    DTX_TRY(c->backend.ctx, dtx_arena_cut(c->backend.ctx, &c->arena, bytes, &first));
+    if (first != DTX_ARENA_FULL) {
+        *out = (struct allocation){c->runtime->piece_cut(c->arena_memory, first, bytes), bytes, first};
+        return DTX_OK;
+    }
+    int code = c->runtime->alloc(&data, bytes ? bytes : 1);
+    if (code)
+        return refuse(c, bytes, code);
+    *out = (struct allocation){data, bytes, first};
+    if (c->arena.bytes)
+        c->backend.outside_bytes += dtx_piece_bytes(bytes);
+    return DTX_OK;
+}
+
+/* Work that was begun may still use the memory: free waits by itself, a piece could be cut again at once. */
+static void give_back(struct cuda *c, const struct allocation *a)
+{
+    if (a->first == DTX_ARENA_FULL) {
+        c->runtime->free(a->data);
+        return;
+    }
+    if (!DTX_MUTANT(cuda_piece_unwaited))
+        c->runtime->wait();
+    c->runtime->piece_join(c->arena_memory, a->data);
+    dtx_arena_join(&c->arena, a->first);
+}
+
 static enum dtx_status memory_alloc(struct dtx_backend *backend, size_t bytes, void **out)
 {
     struct cuda *c = cuda_of(backend);
-    void *data = NULL;
+    struct allocation a;
     DTX_TRY(backend->ctx, grow(c));
-    int code = c->runtime->alloc(&data, bytes ? bytes : 1);
-    if (code)
-        return dtx_fail(backend->ctx, DTX_E_MEMORY,
-                        "%s: %zu bytes cannot be allocated beside the %zu in use of %zu: %s", c->device.name, bytes,
-                        backend->allocated_bytes, c->device.memory_bytes, c->runtime->error_text(code));
-    code = c->runtime->zero(data, bytes, c->stream);
+    DTX_TRY(backend->ctx, take(c, bytes, &a));
+    bool zeroed = a.first != DTX_ARENA_FULL && DTX_MUTANT(cuda_piece_not_zeroed);
+    int code = zeroed ? 0 : c->runtime->zero(a.data, bytes, c->stream);
     if (!code)
         code = c->runtime->stream_wait(c->stream);
     if (code) {
-        c->runtime->free(data);
+        give_back(c, &a);
         return check(backend, code, "zeroing fresh memory");
     }
-    c->allocations[c->count++] = (struct allocation){data, bytes};
-    backend->allocated_bytes += bytes;
+    c->allocations[c->count++] = a;
+    backend->allocated_bytes += dtx_piece_bytes(bytes);
     if (backend->allocated_bytes > backend->peak_bytes)
         backend->peak_bytes = backend->allocated_bytes;
-    *out = data;
+    *out = a.data;
     return DTX_OK;
 }
 
@@ -104,11 +158,15 @@ static void memory_free(struct dtx_backend *backend, void *data)
     struct cuda *c = cuda_of(backend);
     for (int64_t i = c->count - 1; data && i >= 0; i--)
         if (c->allocations[i].data == data) {
-            backend->allocated_bytes -= c->allocations[i].bytes;
+            struct allocation a = c->allocations[i];
+            backend->allocated_bytes -= dtx_piece_bytes(a.bytes);
             c->allocations[i] = c->allocations[--c->count];
-            c->runtime->free(data);
+            give_back(c, &a);
             return;
         }
+    if (data)
+        dtx_log(backend->ctx, DTX_LOG_ERROR, "%s: memory at %p is given back that is not allocated", c->device.name,
+                data);
 }
 
 static enum dtx_status memory_copy(struct dtx_queue *queue, void *to, const void *from, size_t bytes)
@@ -237,7 +295,8 @@ static enum dtx_status queue_between(struct dtx_queue *queue, double *seconds)
                  "reading the device's clock");
 }
 
-static const struct dtx_memory_table memory_table = {.alloc = memory_alloc,
+static const struct dtx_memory_table memory_table = {.reserve = memory_reserve,
+                                                     .alloc = memory_alloc,
                                                      .free = memory_free,
                                                      .copy_in = memory_copy,
                                                      .copy_out = memory_copy_out,
@@ -353,7 +412,9 @@ enum dtx_status DTX_DEVICE(open)(struct dtx_ctx *ctx, int threads, int isa, stru
         return dtx_fail(ctx, DTX_E_UNSUPPORTED, "device: %s", why);
     DTX_TRY(ctx, dtx_mem_alloc(ctx, 1, sizeof(struct cuda), &memory));
     struct cuda *c = memory;
-    *c = (struct cuda){.runtime = runtime, .device = device, .number = number};
+    const char *arenas = getenv("DTX_CUDA_ARENA");
+    *c = (struct cuda){
+        .runtime = runtime, .device = device, .number = number, .arenas = !arenas || strcmp(arenas, "0") != 0};
     c->backend = (struct dtx_backend){.name = DTX_DEVICE_TEXT,
                                       .ctx = ctx,
                                       .memory = &memory_table,
@@ -385,6 +446,11 @@ void DTX_DEVICE(close)(struct dtx_backend *backend)
             c->runtime->event_free(c->moment[i]);
     if (c->stream)
         c->runtime->stream_free(c->stream);
+    while (c->count > 0)
+        give_back(c, &c->allocations[--c->count]);
+    if (c->arena.bytes && !DTX_MUTANT(cuda_arena_kept))
+        c->runtime->arena_free(c->arena_memory);
+    dtx_arena_free(&c->arena);
     dtx_mem_free(c->allocations);
     dtx_mem_free(c);
 }

@@ -160,6 +160,23 @@ static int graph_free(void *graph)
     return told(cudaGraphExecDestroy(graph));
 }
 
+static void *piece_cut(void *arena, size_t offset, size_t bytes)
+{
+    (void)bytes;
+    return (char *)arena + offset;
+}
+
+static void piece_join(void *arena, void *piece)
+{
+    (void)arena;
+    (void)piece;
+}
+
+static int wait_all(void)
+{
+    return told(cudaDeviceSynchronize());
+}
+
 static const struct dtx_cuda_runtime table = {.error_text = error_text,
                                               .device_count = device_count,
                                               .device_describe = device_describe,
@@ -183,7 +200,12 @@ static const struct dtx_cuda_runtime table = {.error_text = error_text,
                                               .capture_begin = capture_begin,
                                               .capture_end = capture_end,
                                               .graph_launch = graph_launch,
-                                              .graph_free = graph_free};
+                                              .graph_free = graph_free,
+                                              .arena_alloc = alloc_memory,
+                                              .arena_free = free_memory,
+                                              .piece_cut = piece_cut,
+                                              .piece_join = piece_join,
+                                              .wait = wait_all};
 
 const struct dtx_cuda_runtime *dtx_cuda_runtime(char *why, size_t size)
 {

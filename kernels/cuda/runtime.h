@@ -47,6 +47,13 @@ struct dtx_cuda_runtime {
                        void **graph); /* NULL and a code where recording failed: it has ended all the same */
     int (*graph_launch)(void *graph, void *stream);
     int (*graph_free)(void *graph); /* not under way any more */
+    /* One allocation of which pieces are used. `offset` is where a piece begins, by kernels/base/arena.h; the emulator
+     * moves the pieces apart, so that it sees what is read or written beside one. */
+    int (*arena_alloc)(void **arena, size_t bytes);
+    int (*arena_free)(void *arena);
+    void *(*piece_cut)(void *arena, size_t offset, size_t bytes);
+    void (*piece_join)(void *arena, void *piece); /* when all work that uses it is done */
+    int (*wait)(void);                            /* the host, for all work */
 };
 
 #ifdef __cplusplus

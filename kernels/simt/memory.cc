@@ -3,6 +3,7 @@
 #include <cstring>
 #include <mutex>
 
+#include "kernels/base/mutant.h"
 #include "kernels/simt/machine.h"
 
 #if defined(__SANITIZE_ADDRESS__)
@@ -90,6 +91,49 @@ void dtx_simt_free(void *p)
     if (found == allocations().size.end())
         abort();
     guarded_free((unsigned char *)p, found->second);
+    allocations().size.erase(found);
+}
+
+/* [guard][room for all pieces and as much again]; a piece's second half, as long as what it takes, stays guard. */
+static size_t arena_room(size_t bytes)
+{
+    return (GUARD + 2 * bytes + 1023) / 1024 * 1024;
+}
+
+void *dtx_simt_arena(size_t bytes)
+{
+    void *p = aligned_alloc(1024, arena_room(bytes));
+    if (!p)
+        abort();
+    memset(p, PATTERN, arena_room(bytes));
+    ASAN_POISON_MEMORY_REGION(p, arena_room(bytes));
+    return p;
+}
+
+void dtx_simt_arena_free(void *arena, size_t bytes)
+{
+    ASAN_UNPOISON_MEMORY_REGION(arena, arena_room(bytes));
+    free(arena);
+}
+
+void *dtx_simt_cut(void *arena, size_t offset, size_t bytes)
+{
+    unsigned char *p = (unsigned char *)arena + GUARD + (DTX_MUTANT(simt_pieces_touch) ? 1 : 2) * offset;
+    ASAN_UNPOISON_MEMORY_REGION(p, bytes);
+    memory_poison(p, bytes);
+    std::lock_guard<std::mutex> hold(allocations().lock);
+    allocations().size[(uintptr_t)p] = bytes;
+    return p;
+}
+
+void dtx_simt_join(void *piece)
+{
+    std::lock_guard<std::mutex> hold(allocations().lock);
+    auto found = allocations().size.find((uintptr_t)piece);
+    if (found == allocations().size.end())
+        abort();
+    memset(piece, PATTERN, found->second);
+    ASAN_POISON_MEMORY_REGION(piece, found->second);
     allocations().size.erase(found);
 }
 

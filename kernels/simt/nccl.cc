@@ -80,9 +80,13 @@ static int unique_id(struct nccl_id *out)
 }
 
 /* Everybody tells the maker its rank in the world and gets the list. */
-static int init(void **out, int size, struct nccl_id id, int rank)
+static int init(void **out, int size, struct nccl_id id, int rank, struct nccl_config *config)
 {
+    enum { INVALID_ARGUMENT = 4 };
     maker m;
+    if (config->size != sizeof *config || config->magic != 0xcafebeef || config->blocking != INT_MIN ||
+        config->most_channels < 1 || config->most_channels > 64)
+        return INVALID_ARGUMENT;
     memcpy(&m, id.bytes, sizeof m);
     int mine, tag = FIRST_TAG + m.number;
     std::vector<int> world(size);

@@ -35,7 +35,7 @@ enum mode { NOW, LATE, RANDOM };
 
 /* cudaError_t */
 enum code {
-    NO_MEMORY = 2,
+    OUT_OF_MEMORY = 2,
     INVALID_HANDLE = 400,
     ILLEGAL_STATE = 401,
     ILLEGAL_ADDRESS = 700,
@@ -87,6 +87,8 @@ struct runtime_state {
     enum mode mode;
     int fault; /* of work that ran later than its call: every call reports it from then on */
     std::map<char *, size_t> memory;
+    std::map<void *, size_t> arenas;
+    size_t idle; /* of arenas, in no piece */
     std::map<char *, size_t> pinned;
     std::vector<struct stream *> streams;
     std::map<void *, std::shared_ptr<event>> events;
@@ -280,10 +282,23 @@ static int device_count(int *out)
     return 0;
 }
 
+/* DTX_EMU_MEMORY: what the device has. */
+static int memory_left(size_t *free_bytes, size_t *total)
+{
+    const char *text = getenv("DTX_EMU_MEMORY");
+    size_t used = state()->idle;
+    for (const auto &m : state()->memory)
+        used += m.second;
+    *total = text ? (size_t)strtoull(text, nullptr, 10) : (size_t)1 << 40;
+    *free_bytes = used < *total ? *total - used : 0;
+    return 0;
+}
+
 static int device_describe(int, struct dtx_cuda_device *out)
 {
-    *out = {"emulated device", 9, 0, 1, (size_t)1 << 40};
-    return 0;
+    size_t left;
+    *out = {"emulated device", 9, 0, 1, 0};
+    return memory_left(&left, &out->memory_bytes);
 }
 
 static int device_choose(int)
@@ -291,10 +306,19 @@ static int device_choose(int)
     return 0;
 }
 
+static bool fits(size_t bytes)
+{
+    size_t left, total;
+    memory_left(&left, &total);
+    return bytes <= left;
+}
+
 static int alloc_memory(void **out, size_t bytes)
 {
     if (!state()->captures.empty())
         return spoil(CAPTURE_UNSUPPORTED);
+    if (!fits(bytes))
+        return OUT_OF_MEMORY;
     *out = dtx_simt_alloc(bytes);
     state()->memory[(char *)*out] = bytes;
     return 0;
@@ -334,15 +358,52 @@ static int zero(void *to, size_t bytes, void *stream)
     return dtx_emu_submit(stream, [=] { return memset(to, 0, bytes), 0; }, {to});
 }
 
-static int memory_left(size_t *free_bytes, size_t *total)
+static int arena_alloc(void **out, size_t bytes)
 {
-    const char *text = getenv("DTX_EMU_MEMORY");
-    size_t used = 0;
-    for (const auto &m : state()->memory)
-        used += m.second;
-    *total = text ? (size_t)strtoull(text, nullptr, 10) : (size_t)1 << 40;
-    *free_bytes = used < *total ? *total - used : 0;
+    if (!state()->captures.empty())
+        return spoil(CAPTURE_UNSUPPORTED);
+    if (!fits(bytes))
+        return OUT_OF_MEMORY;
+    *out = dtx_simt_arena(bytes);
+    state()->arenas[*out] = bytes;
+    state()->idle += bytes;
     return 0;
+}
+
+static int arena_free(void *arena)
+{
+    if (!state()->captures.empty())
+        return spoil(CAPTURE_UNSUPPORTED);
+    size_t bytes = state()->arenas[arena];
+    state()->arenas.erase(arena);
+    state()->idle -= bytes;
+    dtx_simt_arena_free(arena, bytes);
+    return state()->fault;
+}
+
+static void *piece_cut(void *arena, size_t offset, size_t bytes)
+{
+    void *p = dtx_simt_cut(arena, offset, bytes);
+    state()->memory[(char *)p] = bytes;
+    state()->idle -= bytes;
+    return p;
+}
+
+static void piece_join(void *, void *piece)
+{
+    auto found = state()->memory.find((char *)piece);
+    check_graphs(piece);
+    state()->idle += found->second;
+    state()->memory.erase(found);
+    dtx_simt_join(piece);
+}
+
+static int wait_all()
+{
+    if (!state()->captures.empty())
+        return spoil(CAPTURE_UNSUPPORTED);
+    drain_all();
+    return state()->fault;
 }
 
 /* DTX_EMU_PINNED=0: no memory can be pinned. */
@@ -350,7 +411,7 @@ static int host_alloc(void **out, size_t bytes)
 {
     const char *text = getenv("DTX_EMU_PINNED");
     if (text && strcmp(text, "0") == 0)
-        return NO_MEMORY;
+        return OUT_OF_MEMORY;
     if (!state()->captures.empty())
         return spoil(CAPTURE_UNSUPPORTED);
     *out = malloc(bytes);
@@ -543,7 +604,8 @@ static int graph_free(void *handle)
 static const struct dtx_cuda_runtime table = {
     error_text,   device_count, device_describe, device_choose, alloc_memory,  free_memory, copy,         zero,
     memory_left,  host_alloc,   host_free,       stream_create, stream_free,   stream_wait, event_create, event_free,
-    event_record, event_await,  event_happened,  event_seconds, capture_begin, capture_end, graph_launch, graph_free};
+    event_record, event_await,  event_happened,  event_seconds, capture_begin, capture_end, graph_launch, graph_free,
+    arena_alloc,  arena_free,   piece_cut,       piece_join,    wait_all};
 
 /* The place of the variable's value among three names, 0 when it is absent, −1 when it is none of them. */
 static int choose(const char *variable, const char *a, const char *b, const char *c)

@@ -70,6 +70,12 @@ extern "C" const struct dtx_ptx *dtx_ptx_load(const char *folder, int architectu
 /* Device memory with guard zones, 256-byte aligned, filled with NaN patterns. */
 extern "C" void *dtx_simt_alloc(size_t bytes);
 extern "C" void dtx_simt_free(void *p);
+/* One allocation for pieces. A piece lies at twice its offset, so that at least 256 bytes of nothing, which are guards,
+ * lie between two; it is an allocation like those above, and what was in its place before is gone. */
+extern "C" void *dtx_simt_arena(size_t bytes);
+extern "C" void dtx_simt_arena_free(void *arena, size_t bytes);
+extern "C" void *dtx_simt_cut(void *arena, size_t offset, size_t bytes);
+extern "C" void dtx_simt_join(void *piece);
 
 /* ---- what kernels/device needs ---- */
 

@@ -5,15 +5,19 @@
 #include "kernels/base/clock.h"
 #include "kernels/base/mem.h"
 #include "kernels/base/rng.h"
-#include "launch/bench/tap.h"
+#include "kernels/cuda/collectives.h"
+#include "launch/bench/peer.h"
 
 static const char usage[] =
     "usage: dtx bench attention [--length N] [--heads N] [--kv_heads N] [--head_dim N] [--batch N]\n"
-    "                           [--dtype f32|bf16] [--threads N] [--repeats N] [--json FILE]\n\n"
+    "                           [--dtype f32|bf16] [--threads N] [--repeats N] [--peer cudnn] [--json FILE]\n\n"
     "Causal attention of `heads` differential heads (two maps of width head_dim over values of 2 head_dim) and of\n"
     "2 heads softmax heads of head_dim, in turns with each other and with the peak. FLOPs a (query, key) pair and\n"
     "differential head, d = head_dim: forward 12d against 8d, backward 20d against 20d; what a kernel computes\n"
-    "again does not count.\n";
+    "again does not count. --peer cudnn, on a GPU and in bf16: the same by cuDNN where it is installed, and that the\n"
+    "results agree. cuDNN's differential attention is two calls, or one call over 2 heads heads: forward 12d, "
+    "backward\n"
+    "28d; its times leave out what the caller still has to do (o1 - lambda o2, the sum of both dv).\n";
 
 static const struct dtx_opt_row rows[] = {
     {"length", DTX_OPT_INT, "4096", "1..16777216", DTX_OPT_FREE, "positions"},
@@ -23,6 +27,7 @@ static const struct dtx_opt_row rows[] = {
     {"batch", DTX_OPT_INT, "1", "1..100000", DTX_OPT_FREE, "sequences"},
     {"dtype", DTX_OPT_CHOICE, "f32", "f32|bf16|f64", DTX_OPT_FREE, "activations"},
     {"repeats", DTX_OPT_INT, "5", "1..500", DTX_OPT_FREE, "measured passes of each, after one that warms up"},
+    {"peer", DTX_OPT_CHOICE, "none", "none|cudnn", DTX_OPT_FREE, "whose kernels are measured beside ours"},
     {"peak_seconds", DTX_OPT_REAL, "0.3", "0.001..60", DTX_OPT_FREE, "length of a peak measurement between passes"},
     DTX_BENCH_CLOCK_OPTION,
     DTX_BENCH_COMMON_OPTIONS,
@@ -31,6 +36,7 @@ static const struct dtx_opt_row rows[] = {
 /* One kernel with its tensors. */
 struct kernel {
     const char *name;
+    struct dtx_peer *peer; /* whose calls it is; NULL: ours */
     struct dtx_attn_fwd_args forward;
     struct dtx_attn_dots_args dots;
     struct dtx_attn_bwd_args backward;
@@ -38,7 +44,7 @@ struct kernel {
     struct dtx_samples forward_seconds, backward_seconds, seconds;
 };
 
-enum { KERNELS = 2, TENSORS = 16 };
+enum { OURS = 2, PEERS = 3, KERNELS = OURS + PEERS, TENSORS = 16 };
 
 struct bench {
     struct dtx_ctx *ctx;
@@ -47,9 +53,13 @@ struct bench {
     struct dtx_queue *queue;
     struct dtx_yardstick *yardstick;
     struct dtx_bench_out out;
-    struct dtx_tensor tensors[KERNELS * TENSORS]; /* everything that is allocated */
+    struct dtx_tensor tensors[OURS * TENSORS]; /* everything that is allocated */
     int n_tensors;
-    struct kernel kernels[KERNELS]; /* diff, softmax */
+    struct kernel kernels[KERNELS]; /* diff, softmax, and of cuDNN what it can do */
+    int n_kernels;
+    struct dtx_cudnn cudnn;
+    struct dtx_peer peers[PEERS]; /* diff in two calls, in one, softmax */
+    char why[512];                /* there is no cuDNN */
     enum dtx_bench_clock clock;
     struct dtx_samples cpu_share;
 };
@@ -134,15 +144,27 @@ static enum dtx_status make_kernel(struct bench *b, struct kernel *k, int maps, 
     return DTX_OK;
 }
 
+static enum dtx_status run_forward(struct bench *b, struct kernel *k)
+{
+    return k->peer ? dtx_peer_forward(b->queue, k->peer) : dtx_attn_fwd(b->queue, &k->forward);
+}
+
+static enum dtx_status run_backward(struct bench *b, struct kernel *k)
+{
+    if (k->peer)
+        return dtx_peer_backward(b->queue, k->peer);
+    DTX_TRY(b->ctx, dtx_attn_dots(b->queue, &k->dots));
+    return dtx_attn_bwd(b->queue, &k->backward);
+}
+
 static enum dtx_status pass(struct bench *b, struct kernel *k, bool count)
 {
     double cpu = dtx_bench_cpu_seconds(), wall = dtx_clock_now(), start, forward, backward;
     DTX_TRY(b->ctx, dtx_bench_begin(b->queue, b->clock, &start));
-    DTX_TRY(b->ctx, dtx_attn_fwd(b->queue, &k->forward));
+    DTX_TRY(b->ctx, run_forward(b, k));
     DTX_TRY(b->ctx, dtx_bench_end(b->queue, b->clock, start, &forward));
     DTX_TRY(b->ctx, dtx_bench_begin(b->queue, b->clock, &start));
-    DTX_TRY(b->ctx, dtx_attn_dots(b->queue, &k->dots));
-    DTX_TRY(b->ctx, dtx_attn_bwd(b->queue, &k->backward));
+    DTX_TRY(b->ctx, run_backward(b, k));
     DTX_TRY(b->ctx, dtx_bench_end(b->queue, b->clock, start, &backward));
     if (!count)
         return DTX_OK;
@@ -152,6 +174,75 @@ static enum dtx_status pass(struct bench *b, struct kernel *k, bool count)
     if (b->clock != DTX_BENCH_DEVICE)
         dtx_samples_add(&b->cpu_share,
                         (dtx_bench_cpu_seconds() - cpu) / ((dtx_clock_now() - wall) * b->backend->threads));
+    return DTX_OK;
+}
+
+static struct dtx_peer_ours ours(const struct bench *b, int peer)
+{
+    const struct kernel *k = &b->kernels[peer < 2 ? 0 : 1];
+    return (struct dtx_peer_ours){&k->forward, &k->backward};
+}
+
+/* The kernels of cuDNN behind ours. Without it, or where it refuses, a line says so and there are fewer. */
+static enum dtx_status add_peers(struct bench *b)
+{
+    static const char *const names[] = {"cudnn_two_calls", "cudnn_one_call", "cudnn_softmax"};
+    static const int calls[] = {2, 1, 1};
+    const struct dtx_collectives *device = dtx_backend_collectives(b->backend);
+    if (!device)
+        snprintf(b->why, sizeof b->why, "it needs a GPU, and this is device %s", b->backend->name);
+    if (!device || !dtx_cudnn_open(&b->cudnn, device->stream(b->queue), NULL, b->why, sizeof b->why)) {
+        dtx_log(b->ctx, DTX_LOG_WARN, "cuDNN: not compared: %s", b->why);
+        return DTX_OK;
+    }
+    for (int i = 0; i < PEERS; i++) {
+        struct dtx_peer *peer = &b->peers[i];
+        struct dtx_peer_ours compared = ours(b, i);
+        const struct dtx_attn_fwd_args *f = compared.forward;
+        peer->name = names[i];
+        DTX_TRY(b->ctx, dtx_peer_make(b->queue, &b->cudnn, &compared, calls[i], peer));
+        if (!peer->ready) {
+            dtx_log(b->ctx, DTX_LOG_WARN, "%s: not compared: %s", peer->name, peer->why);
+            continue;
+        }
+        double d = (double)f->q.dim[3], dv = (double)f->v.dim[3], calls_pairs = (double)(f->q.dim[0] * f->q.dim[2]);
+        calls_pairs *= dtx_attention_pairs(0, f->q.dim[1], 0, f->q.dim[1]);
+        struct kernel *k = &b->kernels[b->n_kernels++];
+        k->name = peer->name;
+        k->peer = peer;
+        k->forward_flops = calls_pairs * dtx_attention_forward_flops(1, d, dv);
+        k->backward_flops = calls_pairs * dtx_attention_backward_flops(1, d, dv);
+    }
+    return DTX_OK;
+}
+
+static enum dtx_status compare_peers(struct bench *b)
+{
+    for (int i = 0; i < PEERS; i++) {
+        struct dtx_peer_ours compared = ours(b, i);
+        if (b->peers[i].ready)
+            DTX_TRY(b->ctx, dtx_peer_compare(b->queue, &compared, &b->peers[i]));
+    }
+    return DTX_OK;
+}
+
+/* A kernel of cuDNN that fails when it first runs: ours are measured without it. */
+static void drop_peer(struct bench *b, int k)
+{
+    struct dtx_peer *peer = b->kernels[k].peer;
+    snprintf(peer->why, sizeof peer->why, "%.500s", b->ctx->error.text);
+    peer->ready = false;
+    dtx_error_clear(b->ctx);
+    dtx_log(b->ctx, DTX_LOG_WARN, "%s: not compared: %s", peer->name, peer->why);
+    for (b->n_kernels--; k < b->n_kernels; k++)
+        b->kernels[k] = b->kernels[k + 1];
+}
+
+static enum dtx_status judge_peers(struct bench *b)
+{
+    for (int i = 0; i < PEERS; i++)
+        if (b->peers[i].ready)
+            DTX_TRY(b->ctx, dtx_peer_judge(b->ctx, &b->peers[i]));
     return DTX_OK;
 }
 
@@ -168,15 +259,26 @@ static enum dtx_status measure(struct bench *b)
     b->kernels[1].name = "softmax";
     DTX_TRY(b->ctx, make_kernel(b, &b->kernels[0], 2, h, hkv));
     DTX_TRY(b->ctx, make_kernel(b, &b->kernels[1], 1, 2 * h, 2 * hkv));
-    for (int i = -1; i < repeats; i++)
-        for (int k = 0; k < KERNELS; k++) {
+    b->n_kernels = OURS;
+    if (strcmp(dtx_opt_text(b->opt, "peer"), "cudnn") == 0)
+        DTX_TRY(b->ctx, add_peers(b));
+    for (int i = -1; i < repeats; i++) {
+        for (int k = 0; k < b->n_kernels; k++) {
             DTX_TRY(b->ctx, dtx_yardstick_products(b->yardstick, dtx_opt_real(b->opt, "peak_seconds")));
-            DTX_TRY(b->ctx, pass(b, &b->kernels[k], i >= 0));
+            enum dtx_status status = pass(b, &b->kernels[k], i >= 0);
+            if (status != DTX_OK && i < 0 && b->kernels[k].peer) {
+                drop_peer(b, k--);
+                continue;
+            }
+            DTX_TRY(b->ctx, status);
             if (i >= 0)
                 dtx_log(b->ctx, DTX_LOG_INFO, "%s: pass %d of %d: forward %.4g s, backward %.4g s", b->kernels[k].name,
                         i + 1, repeats, b->kernels[k].forward_seconds.value[i],
                         b->kernels[k].backward_seconds.value[i]);
         }
+        if (i < 0)
+            DTX_TRY(b->ctx, compare_peers(b));
+    }
     return DTX_OK;
 }
 
@@ -194,9 +296,42 @@ static json_t *kernel_json(const struct kernel *k, double peak)
                      part_json(&k->seconds, k->forward_flops + k->backward_flops, peak));
 }
 
-static double ratio(const struct dtx_samples *diff, const struct dtx_samples *softmax)
+static double ratio(const struct dtx_samples *over, const struct dtx_samples *under)
 {
-    return dtx_samples_median(diff) / dtx_samples_median(softmax);
+    return dtx_samples_median(over) / dtx_samples_median(under);
+}
+
+static json_t *ratio_json(const struct kernel *over, const struct kernel *under)
+{
+    return json_pack("{s:f, s:f, s:f}", "forward", ratio(&over->forward_seconds, &under->forward_seconds), "backward",
+                     ratio(&over->backward_seconds, &under->backward_seconds), "both",
+                     ratio(&over->seconds, &under->seconds));
+}
+
+/* {"name", "state", "why" or "version" and "kernels"}; "ours": our time over cuDNN's. */
+static json_t *peer_json(const struct bench *b, double peak)
+{
+    json_t *kernels = json_object();
+    if (!b->cudnn.library)
+        return json_pack("{s:s, s:s, s:s, s:o}", "name", "cudnn", "state", "not compared", "why", b->why, "kernels",
+                         kernels);
+    for (int i = 0; i < PEERS; i++)
+        if (!b->peers[i].ready)
+            json_object_set_new(kernels, b->peers[i].name,
+                                json_pack("{s:s, s:s}", "state", "not compared", "why", b->peers[i].why));
+    for (int i = OURS; i < b->n_kernels; i++) {
+        const struct kernel *k = &b->kernels[i];
+        const struct dtx_peer *p = k->peer;
+        json_t *object = kernel_json(k, peak);
+        json_object_update_new(object, json_pack("{s:s, s:i, s:I, s:I, s:{s:f, s:f}, s:o}", "state", "compared",
+                                                 "calls", p->calls, "forward_engine", (json_int_t)p->forward[0].engine,
+                                                 "backward_engine", (json_int_t)p->backward[0].engine, "difference",
+                                                 "output", p->output, "gradient", p->gradient, "ours",
+                                                 ratio_json(&b->kernels[p == &b->peers[2]], k)));
+        json_object_set_new(kernels, k->name, object);
+    }
+    return json_pack("{s:s, s:s, s:s, s:o}", "name", "cudnn", "state", "compared", "version", b->cudnn.version,
+                     "kernels", kernels);
 }
 
 static void print_part(FILE *file, const char *name, const char *part, const struct dtx_samples *seconds, double flops,
@@ -208,7 +343,7 @@ static void print_part(FILE *file, const char *name, const char *part, const str
     dtx_report_seconds(dtx_samples_min(seconds), low);
     dtx_report_seconds(dtx_samples_max(seconds), high);
     dtx_report_scaled(speed, "FLOP/s", text);
-    fprintf(file, "%-8s %-9s %10s %10s %10s %14s %7.1f %%\n", name, part, median, low, high, text, 100 * speed / peak);
+    fprintf(file, "%-15s %-9s %10s %10s %10s %14s %7.1f %%\n", name, part, median, low, high, text, 100 * speed / peak);
 }
 
 static enum dtx_status report(struct bench *b, int argc, char **argv)
@@ -220,9 +355,9 @@ static enum dtx_status report(struct bench *b, int argc, char **argv)
     dtx_bench_describe(b->backend, dtx_opt_text(b->opt, "dtype"), 1, machine, sizeof machine);
     fprintf(file, "machine     %s\n", machine);
     dtx_yardstick_print(b->yardstick, peak, 0, file);
-    fprintf(file, "\n%-8s %-9s %10s %10s %10s %14s %9s\n", "kernel", "pass", "median", "least", "most", "speed",
+    fprintf(file, "\n%-15s %-9s %10s %10s %10s %14s %9s\n", "kernel", "pass", "median", "least", "most", "speed",
             "of peak");
-    for (int k = 0; k < KERNELS; k++) {
+    for (int k = 0; k < b->n_kernels; k++) {
         const struct kernel *x = &b->kernels[k];
         print_part(file, x->name, "forward", &x->forward_seconds, x->forward_flops, peak);
         print_part(file, "", "backward", &x->backward_seconds, x->backward_flops, peak);
@@ -231,17 +366,24 @@ static enum dtx_status report(struct bench *b, int argc, char **argv)
     fprintf(file, "\ndiff takes %.3f of the time of softmax (forward %.3f, backward %.3f)\n",
             ratio(&diff->seconds, &softmax->seconds), ratio(&diff->forward_seconds, &softmax->forward_seconds),
             ratio(&diff->backward_seconds, &softmax->backward_seconds));
+    for (int k = OURS; k < b->n_kernels; k++) {
+        const struct kernel *x = &b->kernels[k], *mine = x->peer == &b->peers[2] ? softmax : diff;
+        fprintf(file, "%s takes %.3f of the time of %s (forward %.3f, backward %.3f; results differ by %.2g, %.2g)\n",
+                mine->name, ratio(&mine->seconds, &x->seconds), x->name,
+                ratio(&mine->forward_seconds, &x->forward_seconds),
+                ratio(&mine->backward_seconds, &x->backward_seconds), x->peer->output, x->peer->gradient);
+    }
     dtx_bench_warn_busy(b->ctx, dtx_samples_median(&b->cpu_share));
     json_t *root = dtx_bench_json(b->backend, 1, "attention", argc, argv);
     json_t *fields = json_pack(
-        "{s:s, s:s, s:I, s:I, s:I, s:I, s:o, s:o, s:{s:o, s:o}, s:{s:f, s:f, s:f}}", "clock",
-        dtx_bench_clock_name(b->clock), "dtype", dtx_opt_text(b->opt, "dtype"), "length",
-        (json_int_t)dtx_opt_int(b->opt, "length"), "heads", (json_int_t)dtx_opt_int(b->opt, "heads"), "head_dim",
-        (json_int_t)dtx_opt_int(b->opt, "head_dim"), "batch", (json_int_t)dtx_opt_int(b->opt, "batch"), "cpu_share",
-        dtx_samples_json(&b->cpu_share), "peak", dtx_yardstick_json(b->yardstick, peak, 0), "kernels", "diff",
-        kernel_json(diff, peak), "softmax", kernel_json(softmax, peak), "diff_to_softmax_time", "forward",
-        ratio(&diff->forward_seconds, &softmax->forward_seconds), "backward",
-        ratio(&diff->backward_seconds, &softmax->backward_seconds), "both", ratio(&diff->seconds, &softmax->seconds));
+        "{s:s, s:s, s:I, s:I, s:I, s:I, s:o, s:o, s:{s:o, s:o}, s:o}", "clock", dtx_bench_clock_name(b->clock), "dtype",
+        dtx_opt_text(b->opt, "dtype"), "length", (json_int_t)dtx_opt_int(b->opt, "length"), "heads",
+        (json_int_t)dtx_opt_int(b->opt, "heads"), "head_dim", (json_int_t)dtx_opt_int(b->opt, "head_dim"), "batch",
+        (json_int_t)dtx_opt_int(b->opt, "batch"), "cpu_share", dtx_samples_json(&b->cpu_share), "peak",
+        dtx_yardstick_json(b->yardstick, peak, 0), "kernels", "diff", kernel_json(diff, peak), "softmax",
+        kernel_json(softmax, peak), "diff_to_softmax_time", ratio_json(diff, softmax));
+    if (strcmp(dtx_opt_text(b->opt, "peer"), "cudnn") == 0)
+        json_object_set_new(fields, "peer", peer_json(b, peak));
     json_object_update_new(root, fields);
     return dtx_bench_out_write(b->ctx, &b->out, root);
 }
@@ -261,7 +403,8 @@ static enum dtx_status run(struct bench *b, int argc, char **argv)
     DTX_TRY(b->ctx, dtx_bench_backend(b->ctx, b->opt, 1, &b->backend));
     DTX_TRY(b->ctx, dtx_bench_clock_choose(b->backend, b->opt, &b->clock));
     DTX_TRY(b->ctx, measure(b));
-    return report(b, argc, argv);
+    DTX_TRY(b->ctx, report(b, argc, argv));
+    return judge_peers(b);
 }
 
 enum dtx_status dtx_bench_attention(struct dtx_ctx *ctx, int argc, char **argv)
@@ -275,6 +418,9 @@ enum dtx_status dtx_bench_attention(struct dtx_ctx *ctx, int argc, char **argv)
     if (status == DTX_OK && !done)
         status = run(b, argc, argv);
     dtx_bench_out_discard(&b->out);
+    for (int i = 0; i < PEERS; i++)
+        dtx_peer_free(b->backend, &b->peers[i]);
+    dtx_cudnn_close(&b->cudnn);
     for (int i = 0; i < b->n_tensors; i++)
         dtx_tensor_free(b->backend, &b->tensors[i]);
     dtx_yardstick_close(b->yardstick);

@@ -10,6 +10,7 @@ failures=0 gpus=4 # those of the emulator
 steps=()
 export OMP_NUM_THREADS=${OMP_NUM_THREADS:-$(nproc)} OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 export DTX_TEST_DEVICE=$device
+. tests/harness/json.sh
 
 mkdir -p "$out"
 
@@ -87,9 +88,23 @@ compare() {
     steps+=("{\"step\":\"losses of $1 and $2\",\"state\":\"$state\",\"largest\":\"$largest\",\"bound\":$3}")
 }
 
-# tell_speed FILE: the tokens/s that a bench of steps has written there.
-tell_speed() {
-    grep -oE '"tokens_per_second": *[0-9.e+]+' "$1" 2>/dev/null | sed "s|^|    $(basename "$1" .json): |"
+# figure FILE KEY…: a number of a bench's JSON, or nothing.
+figure() {
+    local got
+    got=$(work=$out value "$@")
+    ! grep -qE '^-?[0-9][-0-9.e+]*$' <<<"$got" || echo "$got"
+}
+
+# goal NAME FIGURE '<='|'>=' BOUND: a speed that is wanted; missing one is said, and is no failure. Without a figure it is
+# not compared. A row in the JSON.
+goal() {
+    local state=missed
+    [ "$device" = cuda ] || state="not judged, this is the emulator"
+    [ -n "$2" ] || { echo "goal: $1: not compared"; steps+=("{\"step\":\"goal: $1\",\"state\":\"not compared\"}"); return 0; }
+    [ "$state" != missed ] || ! awk -v a="$2" -v r="$3" -v b="$4" 'BEGIN { exit !(r == "<=" ? a <= b : a >= b) }' ||
+        state=met
+    echo "goal: $1: $state, $2, wanted $3 $4"
+    steps+=("{\"step\":\"goal: $1\",\"state\":\"$state\",\"figure\":$2,\"wanted\":\"$3 $4\"}")
 }
 
 # make_data: token files of the tree's own sources.

@@ -4,6 +4,13 @@
 
 #include "kernels/base/mem.h"
 
+static enum dtx_status host_reserve(struct dtx_backend *backend, size_t bytes)
+{
+    (void)backend;
+    (void)bytes;
+    return DTX_OK;
+}
+
 static enum dtx_status host_alloc(struct dtx_backend *backend, size_t bytes, void **out)
 {
     return dtx_mem_alloc(backend->ctx, (int64_t)bytes, 1, out);
@@ -42,8 +49,8 @@ static enum dtx_status host_left(struct dtx_backend *backend, size_t *free_bytes
     return DTX_OK;
 }
 
-static const struct dtx_memory_table host_memory = {host_alloc, host_free,  host_copy, host_copy, host_copy,
-                                                    host_zero,  host_alloc, host_free, host_left};
+static const struct dtx_memory_table host_memory = {host_reserve, host_alloc, host_free,  host_copy, host_copy,
+                                                    host_copy,    host_zero,  host_alloc, host_free, host_left};
 static const struct dtx_queue_table host_queue = {.wait = host_wait};
 
 void host_backend_init(struct host_backend *host, struct dtx_ctx *ctx)

@@ -9,6 +9,7 @@
 #include "parallel/comm_nccl.h"
 #include "tests/harness/rank_check.h"
 #include "trainer/attn.h"
+#include "trainer/memory_check.h"
 #include "trainer/optim.h"
 
 struct dtx_test_model dtx_test_model_default(void)
@@ -178,12 +179,18 @@ static double *numbers(struct dtx_comm *ranks, const struct dtx_test_model *m, i
     struct dtx_ctx *ctx = ranks->ctx;
     dtx_test_config(m, &config);
     CHECK_OK(ranks, dtx_backend_open(ctx, m->device ? m->device : "cpu", 1, dtx_isa_detect(), &backend));
+    if (m->device) {
+        size_t bytes;
+        CHECK_OK(ranks, dtx_memory_check(ranks, &config, backend, false, &bytes));
+        CHECK_OK(ranks, backend->memory->reserve(backend, bytes));
+    }
     CHECK_OK(ranks, dtx_comm_nccl_create(ranks, backend, &between));
     CHECK_OK(ranks, dtx_engine_create(ctx, &config, between, backend, &e));
     struct dtx_params *p = dtx_engine_params(e);
     *count = 2 * steps + dtx_params_total(p);
     double *all = malloc((size_t)*count * sizeof *all), *next = all + 2 * steps;
     CHECK_OK(ranks, dtx_test_train(e, m, steps, 2e-3, all, all + steps));
+    CHECK_THAT(ranks, backend->outside_bytes == 0, "%zu bytes were not in the plan", backend->outside_bytes);
     for (int i = 0; i < p->n; i++) {
         CHECK_OK(ranks, dtx_test_gather(e, i, 'w', next));
         next += p->item[i].row.shape[0] * (p->item[i].row.ndim == 2 ? p->item[i].row.shape[1] : 1);

@@ -1,7 +1,8 @@
 /* test: label=train timeout=120 */
 /*
  * Two layers trained with the operations of the CUDA backend, in the emulator, against the CPU backend: losses, norms
- * and weights. In f64 they are the same to the bounds of meshes; in fp32 and bf16 the losses follow.
+ * and weights. In f64 they are the same to the bounds of meshes; in fp32 and bf16 the losses follow. With memory from
+ * an arena they are, bit for bit, what they are with an allocation for each buffer.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -87,9 +88,25 @@ static void late(void **state)
     unsetenv("DTX_EMU_STREAMS");
 }
 
+/* Where memory lies changes no bit. */
+static void arenas(void **state)
+{
+    (void)state;
+    const struct variant v = {"diff", "block", DTX_BF16, true, false, true};
+    int64_t count, again;
+    double *with = numbers(&v, "emu", &count);
+    setenv("DTX_CUDA_ARENA", "0", 1);
+    double *without = numbers(&v, "emu", &again);
+    unsetenv("DTX_CUDA_ARENA");
+    assert_int_equal(count, again);
+    assert_int_equal(dtx_test_different(with, without, count), 0);
+    free(with);
+    free(without);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(f64), cmocka_unit_test(f32), cmocka_unit_test(bf16),
-                                       cmocka_unit_test(late)};
+                                       cmocka_unit_test(late), cmocka_unit_test(arenas)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
