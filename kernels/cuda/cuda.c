@@ -412,7 +412,7 @@ enum dtx_status DTX_DEVICE(open)(struct dtx_ctx *ctx, int threads, int isa, stru
         return dtx_fail(ctx, DTX_E_UNSUPPORTED, "device: %s", why);
     DTX_TRY(ctx, dtx_mem_alloc(ctx, 1, sizeof(struct cuda), &memory));
     struct cuda *c = memory;
-    const char *arenas = getenv("DTX_CUDA_ARENA");
+    const char *arenas = getenv("DTX_ARENA");
     *c = (struct cuda){
         .runtime = runtime, .device = device, .number = number, .arenas = !arenas || strcmp(arenas, "0") != 0};
     c->backend = (struct dtx_backend){.name = DTX_DEVICE_TEXT,

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # test: label=train timeout=240
 # The program on an emulated device takes its memory from an arena of the plan's size, stage for stage, on one rank and
-# two, in training, evaluation and generation; with DTX_CUDA_ARENA=0 an allocation for each buffer, and the same bits.
+# two, in training, evaluation and generation; with DTX_ARENA=0 an allocation for each buffer, and the same bits.
 # A device that is too small is refused before the first step.
 set -uo pipefail
 . "$DTX_SOURCE/tests/harness/train.sh"
@@ -15,14 +15,14 @@ for ranks in 1 2; do
     [ "$ranks" = 1 ] || more=("${two[@]}")
     train "$ranks" "arena$ranks" "${more[@]}"
     grep "not in the plan" log && complain "$ranks ranks: $(cat log)"
-    DTX_CUDA_ARENA=0 train "$ranks" "each$ranks" "${more[@]}"
+    DTX_ARENA=0 train "$ranks" "each$ranks" "${more[@]}"
     diff <(numbers "arena$ranks") <(numbers "each$ranks") >log || complain "$ranks ranks: other numbers: $(cat log)"
     same_arrays "arena$ranks"/checkpoints/step-00000003 "each$ranks"/checkpoints/step-00000003
 done
 for arena in 1 0; do
-    DTX_CUDA_ARENA=$arena start 1 eval --device emu --resume arena1/checkpoints --data.train data \
+    DTX_ARENA=$arena start 1 eval --device emu --resume arena1/checkpoints --data.train data \
         >"eval$arena" 2>&1 || complain "evaluation ends with $?: $(cat "eval$arena")"
-    DTX_CUDA_ARENA=$arena start 1 generate --device emu --resume arena1/checkpoints --tokenizer tok.json \
+    DTX_ARENA=$arena start 1 generate --device emu --resume arena1/checkpoints --tokenizer tok.json \
         --prompt int --tokens 8 >"text$arena" 2>&1 || complain "generation ends with $?: $(cat "text$arena")"
 done
 diff eval1 eval0 >/dev/null || complain "evaluation: $(cat eval1 eval0)"

@@ -95,9 +95,9 @@ static void arenas(void **state)
     const struct variant v = {"diff", "block", DTX_BF16, true, false, true};
     int64_t count, again;
     double *with = numbers(&v, "emu", &count);
-    setenv("DTX_CUDA_ARENA", "0", 1);
+    setenv("DTX_ARENA", "0", 1);
     double *without = numbers(&v, "emu", &again);
-    unsetenv("DTX_CUDA_ARENA");
+    unsetenv("DTX_ARENA");
     assert_int_equal(count, again);
     assert_int_equal(dtx_test_different(with, without, count), 0);
     free(with);

@@ -189,13 +189,13 @@ static void closed(void **state)
     dtx_backend_close(b);
 }
 
-/* DTX_CUDA_ARENA=0: each its own. */
+/* DTX_ARENA=0: each its own. */
 static void switched_off(void **state)
 {
     (void)state;
-    setenv("DTX_CUDA_ARENA", "0", 1);
+    setenv("DTX_ARENA", "0", 1);
     struct dtx_backend *b = open_backend("now");
-    unsetenv("DTX_CUDA_ARENA");
+    unsetenv("DTX_ARENA");
     size_t before = left(b);
     reserve(b, 4 * ALIGN);
     assert_int_equal(left(b), before);
