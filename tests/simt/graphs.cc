@@ -191,6 +191,10 @@ static int wait(struct setup *s)
 {
     return s->r->stream_wait(s->stream);
 }
+static int wait_for_all(struct setup *s)
+{
+    return s->r->wait();
+}
 static int allocate(struct setup *s)
 {
     void *p;
@@ -249,15 +253,11 @@ static void refused(void **)
     const struct {
         int (*what)(struct setup *);
         int code, ends;
-    } cases[] = {{wait, UNSUPPORTED, INVALIDATED},
-                 {allocate, UNSUPPORTED, INVALIDATED},
-                 {release, UNSUPPORTED, INVALIDATED},
-                 {pin, UNSUPPORTED, INVALIDATED},
-                 {await_outside, ISOLATION, INVALIDATED},
-                 {legacy, IMPLICIT, INVALIDATED},
-                 {merge, MERGE, INVALIDATED},
-                 {end_elsewhere, UNMATCHED, INVALIDATED},
-                 {query, CAPTURED_EVENT, 0},
+    } cases[] = {{wait, UNSUPPORTED, INVALIDATED},         {wait_for_all, UNSUPPORTED, INVALIDATED},
+                 {allocate, UNSUPPORTED, INVALIDATED},     {release, UNSUPPORTED, INVALIDATED},
+                 {pin, UNSUPPORTED, INVALIDATED},          {await_outside, ISOLATION, INVALIDATED},
+                 {legacy, IMPLICIT, INVALIDATED},          {merge, MERGE, INVALIDATED},
+                 {end_elsewhere, UNMATCHED, INVALIDATED},  {query, CAPTURED_EVENT, 0},
                  {query_outside, UNSUPPORTED, INVALIDATED}};
     for (const auto &c : cases) {
         struct setup s = begin("late");
@@ -304,9 +304,32 @@ static void freed(void **)
     }
 }
 
+/* The same with a piece of an arena. */
+static void piece_freed(void **)
+{
+    enum { ILLEGAL_ADDRESS = 700 };
+    struct setup s = begin("late");
+    void *arena, *graph;
+    assert_int_equal(s.r->arena_alloc(&arena, 1024), 0);
+    int *used = (int *)s.r->piece_cut(arena, 0, N * sizeof(int));
+    int *other = (int *)s.r->piece_cut(arena, 512, N * sizeof(int));
+    assert_int_equal(s.r->capture_begin(s.stream), 0);
+    assert_int_equal(times_plus_on(s.stream, s.x, used, 1, 1), 0);
+    assert_int_equal(s.r->capture_end(s.stream, &graph), 0);
+    s.r->piece_join(arena, other);
+    assert_int_equal(s.r->stream_wait(s.stream), 0);
+    s.r->piece_join(arena, used);
+    assert_int_equal(s.r->stream_wait(s.stream), ILLEGAL_ADDRESS);
+    s.r->graph_free(graph);
+    s.r->arena_free(arena);
+    end(&s, ILLEGAL_ADDRESS);
+}
+
 int main()
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(recorded), cmocka_unit_test(in_order), cmocka_unit_test(forked),
-                                       cmocka_unit_test(branches), cmocka_unit_test(refused),  cmocka_unit_test(freed)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(recorded),   cmocka_unit_test(in_order),
+                                       cmocka_unit_test(forked),     cmocka_unit_test(branches),
+                                       cmocka_unit_test(refused),    cmocka_unit_test(freed),
+                                       cmocka_unit_test(piece_freed)};
     return cmocka_run_group_tests(tests, nullptr, nullptr);
 }
