@@ -31,6 +31,8 @@ template <class T>
 DTX_FN void put_row(void *out, int64_t at, const wide<T> (&acc)[SLOTS], wide<T> scale, int columns, bool master,
                     bool add)
 {
+    if (DTX_MUTANT(cuda_attn_any_row_32))
+        at = (int32_t)at;
     for (int s = 0, c = (int)threadIdx.x & 31; s < SLOTS && c < columns; s++, c += 32) {
         wide<T> x = acc[s] * scale;
         if (master) {

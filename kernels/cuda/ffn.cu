@@ -17,6 +17,8 @@ swiglu_fwd_kernel(const T *gs, const T *us, T *h, int64_t n, bool aligned)
     int64_t at = ((int64_t)blockIdx.x * THREADS + threadIdx.x) * PACK, left = n - at;
     if (left <= 0)
         return;
+    if (DTX_MUTANT(cuda_element_32))
+        at = (int32_t)at;
     M g[PACK], u[PACK], low, rest;
     load(gs + at, left, aligned, g);
     load(us + at, left, aligned, u);

@@ -351,7 +351,7 @@ static const char *refusal(const struct dtx_simt_job *job)
     return job->shared_bytes > 227 * 1024 ? "a block has at most 227 KiB of shared memory" : nullptr;
 }
 
-/* All blocks, and what they share. */
+/* All blocks, or those at the edges, and what they share. */
 static void run_blocks(machine *m)
 {
     m->dynamic_bytes = m->job->shared_bytes;
@@ -359,9 +359,12 @@ static void run_blocks(machine *m)
     std::string refused = m->settings.ptx ? ptx_begin(m, m->job) : "";
     if (!refused.empty())
         report("launch refused: %s", refused.c_str());
+    const unsigned edge = m->settings.edge_blocks;
     for (unsigned z = 0; z < m->grid.z && !m->failed; z++)
         for (unsigned y = 0; y < m->grid.y && !m->failed; y++)
             for (unsigned x = 0; x < m->grid.x && !m->failed; x++) {
+                if (edge && x == edge && m->grid.x > 2 * edge)
+                    x = m->grid.x - edge;
                 m->index = dim3(x, y, z);
                 run_block(m);
             }

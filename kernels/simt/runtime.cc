@@ -634,6 +634,7 @@ const struct dtx_cuda_runtime *dtx_emu_runtime(char *why, size_t size)
     settings.seed = 1;
     settings.defer = launch_later;
     settings.architecture = getenv("DTX_EMU_ARCH") ? atoi(getenv("DTX_EMU_ARCH")) : 80;
+    settings.edge_blocks = getenv("DTX_EMU_EDGE_BLOCKS") ? (unsigned)atoi(getenv("DTX_EMU_EDGE_BLOCKS")) : 0;
     if (const char *folder = getenv("DTX_EMU_PTX")) {
         settings.ptx = dtx_ptx_load(folder, settings.architecture, why, size);
         if (!settings.ptx)

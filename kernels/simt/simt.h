@@ -55,6 +55,7 @@ struct dtx_simt_settings {
     int (*defer)(void *user, void *stream, struct dtx_simt_job *job);
     void *user;
     const struct dtx_ptx *ptx; /* when set, kernels run as what nvcc made of them */
+    unsigned edge_blocks;      /* run of a launch that many blocks at each end of x, leave out the others; 0: run all */
 };
 extern "C" void dtx_simt_set(const struct dtx_simt_settings *settings);
 extern "C" struct dtx_simt_settings dtx_simt_get(void);

@@ -97,7 +97,10 @@ struct outcome {
 static outcome run(int fault, dtx_simt_order order)
 {
     enum { N = 192 };
-    dtx_simt_settings settings = {order, 3, 80, nullptr, nullptr, nullptr};
+    dtx_simt_settings settings = {};
+    settings.order = order;
+    settings.seed = 3;
+    settings.architecture = 80;
     dtx_simt_set(&settings);
     float *in = (float *)dtx_simt_alloc(N * sizeof(float)), *out = (float *)dtx_simt_alloc(N * sizeof(float));
     for (int i = 0; i < N; i++)
