@@ -7,4 +7,4 @@ echo 'int LLVMFuzzerTestOneInput(const char *d, unsigned long n) { return d && n
     clang -fsanitize=fuzzer,address -x c - -o /dev/null 2>/dev/null || exit 77
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-"$DTX_SOURCE/tests/run_parsers.sh" --seconds 4 --build "$work"
+"$DTX_SOURCE/tests/run_parsers.sh" --seconds 2 --build "$work"
