@@ -32,7 +32,7 @@ compare() {
 }
 
 kills=0
-for ((round = 1; round <= rounds; round++)); do
+for ((round = 1; round <= rounds || (kills < rounds && round <= 20 * rounds); round++)); do # chance kills more or less often
     rm -f got*
     calls=0
     while :; do
@@ -51,7 +51,7 @@ for ((round = 1; round <= rounds; round++)); do
     done
     compare
 done
-[ $kills -ge "$rounds" ] || { echo "only $kills kills in $rounds rounds of $span ms"; exit 1; }
+[ $kills -ge "$rounds" ] || { echo "only $kills kills in $((round - 1)) rounds of $span ms"; exit 1; }
 
 # Stopped by a signal: code 75, all saved, and the same command goes on. Other work under the same name is refused.
 rm -f got*
@@ -73,4 +73,4 @@ if [ $status != 0 ]; then
     tokenize --threads 1 --shard_bytes 150000 --out want >/dev/null # whose manifest knows the new time
     compare
 fi
-echo "$rounds rounds, $kills kills, $span ms undisturbed, $(find . -name 'want-*.bin' | wc -l) shards"
+echo "$((round - 1)) rounds, $kills kills, $span ms undisturbed, $(find . -name 'want-*.bin' | wc -l) shards"
