@@ -31,16 +31,9 @@ void dtx_params_free(struct dtx_params *p)
 
 enum dtx_status dtx_params_add(struct dtx_params *p, const struct dtx_param_row *row, int *index)
 {
-    if (p->n == p->capacity) {
-        int capacity = p->capacity ? 2 * p->capacity : 64;
-        void *grown;
-        DTX_TRY(p->ctx, dtx_mem_alloc(p->ctx, capacity, sizeof *p->item, &grown));
-        if (p->n)
-            memcpy(grown, p->item, (size_t)p->n * sizeof *p->item);
-        dtx_mem_free(p->item);
-        p->item = grown;
-        p->capacity = capacity;
-    }
+    void *grown;
+    DTX_TRY(p->ctx, dtx_mem_grow(p->ctx, p->item, p->n, sizeof *p->item, &p->capacity, &grown));
+    p->item = grown;
     p->item[p->n] = (struct dtx_param){.row = *row};
     *index = p->n++;
     return DTX_OK;

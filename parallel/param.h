@@ -75,7 +75,8 @@ struct dtx_params {
     struct dtx_backend *backend;
     bool stochastic; /* how masters are rounded to weights (kernels/round.h); else to nearest */
     const struct dtx_mesh *mesh;
-    int n, capacity;
+    int n;
+    int64_t capacity;
     struct dtx_param *item;
     int zero;             /* 1: masters and states are cut, 2: gradients too; set before allocation */
     int64_t bucket_bytes; /* of gradients; 0: one bucket; set before allocation */

@@ -69,16 +69,9 @@ static struct entry *find(struct dtx_graphs *g, const struct dtx_graph_pass *pas
 
 static enum dtx_status add(struct dtx_graphs *g, const struct dtx_graph_pass *pass)
 {
-    if (g->n == g->capacity) {
-        void *memory;
-        int64_t capacity = g->capacity ? 2 * g->capacity : 16;
-        DTX_TRY(g->ctx, dtx_mem_alloc(g->ctx, capacity, sizeof *g->entry, &memory));
-        if (g->n)
-            memcpy(memory, g->entry, (size_t)g->n * sizeof *g->entry);
-        dtx_mem_free(g->entry);
-        g->entry = memory;
-        g->capacity = capacity;
-    }
+    void *memory;
+    DTX_TRY(g->ctx, dtx_mem_grow(g->ctx, g->entry, g->n, sizeof *g->entry, &g->capacity, &memory));
+    g->entry = memory;
     g->entry[g->n++].pass = *pass;
     return DTX_OK;
 }

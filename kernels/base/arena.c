@@ -5,27 +5,11 @@
 #include "kernels/base/mem.h"
 #include "kernels/base/mutant.h"
 
-/* Room for one more piece in the list. */
-static enum dtx_status grow(struct dtx_ctx *ctx, struct dtx_arena *a)
-{
-    enum { FIRST = 64 };
-    void *memory;
-    int64_t room = a->room ? 2 * a->room : FIRST;
-    if (a->n < a->room)
-        return DTX_OK;
-    DTX_TRY(ctx, dtx_mem_alloc(ctx, room, sizeof *a->piece, &memory));
-    if (a->n)
-        memcpy(memory, a->piece, (size_t)a->n * sizeof *a->piece);
-    dtx_mem_free(a->piece);
-    a->piece = memory;
-    a->room = room;
-    return DTX_OK;
-}
-
 enum dtx_status dtx_arena_cut(struct dtx_ctx *ctx, struct dtx_arena *a, size_t bytes, size_t *first)
 {
     size_t takes = DTX_MUTANT(arena_piece_unrounded) ? bytes : dtx_piece_bytes(bytes), at = 0;
     int64_t i = 0;
+    void *memory;
     *first = DTX_ARENA_FULL;
     if (bytes > a->bytes)
         return DTX_OK;
@@ -33,7 +17,8 @@ enum dtx_status dtx_arena_cut(struct dtx_ctx *ctx, struct dtx_arena *a, size_t b
         at = a->piece[i].first + a->piece[i].bytes;
     if (i == a->n && a->bytes - at < takes && !DTX_MUTANT(arena_end_unseen))
         return DTX_OK;
-    DTX_TRY(ctx, grow(ctx, a));
+    DTX_TRY(ctx, dtx_mem_grow(ctx, a->piece, a->n, sizeof *a->piece, &a->room, &memory));
+    a->piece = memory;
     memmove(a->piece + i + 1, a->piece + i, (size_t)(a->n - i) * sizeof *a->piece);
     a->piece[i] = (struct dtx_piece){at, takes};
     a->n++;

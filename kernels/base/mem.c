@@ -18,6 +18,21 @@ enum dtx_status dtx_mem_alloc(struct dtx_ctx *ctx, int64_t n, size_t size, void 
     return DTX_OK;
 }
 
+enum dtx_status dtx_mem_grow(struct dtx_ctx *ctx, void *list, int64_t n, size_t size, int64_t *capacity, void **out)
+{
+    enum { FIRST = 32 };
+    *out = list;
+    if (n < *capacity)
+        return DTX_OK;
+    int64_t longer = *capacity ? 2 * *capacity : FIRST;
+    DTX_TRY(ctx, dtx_mem_alloc(ctx, longer, size, out));
+    if (n)
+        memcpy(*out, list, (size_t)n * size);
+    dtx_mem_free(list);
+    *capacity = longer;
+    return DTX_OK;
+}
+
 void dtx_mem_free(void *p)
 {
     free(p);

@@ -8,6 +8,9 @@
 
 /* n·size bytes, zeroed, 64-byte aligned; at least one byte, so that a pointer is never NULL on success. */
 enum dtx_status dtx_mem_alloc(struct dtx_ctx *ctx, int64_t n, size_t size, void **out);
+/* Room for one more behind the n elements of `list` (from dtx_mem_alloc; NULL: none yet): *out is the list, or, where
+ * *capacity was reached, one twice as long with the same elements, zeros behind them, and the old one is freed. */
+enum dtx_status dtx_mem_grow(struct dtx_ctx *ctx, void *list, int64_t n, size_t size, int64_t *capacity, void **out);
 /* Accepts NULL. */
 void dtx_mem_free(void *p);
 /* An int that holds `value`, else DTX_E_RANGE naming `what`. */

@@ -194,16 +194,10 @@ static enum dtx_status product_find(struct dtx_ctx *ctx, struct dtx_cpu_products
             *out = i;
             return DTX_OK;
         }
-    if (products->count == products->capacity) {
-        void *table;
-        int64_t capacity = products->capacity ? 2 * products->capacity : 32;
-        DTX_TRY(ctx, dtx_mem_alloc(ctx, capacity, sizeof *products->table, &table));
-        if (products->count)
-            memcpy(table, products->table, (size_t)products->count * sizeof *products->table);
-        dtx_mem_free(products->table);
-        products->table = table;
-        products->capacity = capacity;
-    }
+    void *table;
+    DTX_TRY(ctx,
+            dtx_mem_grow(ctx, products->table, products->count, sizeof *products->table, &products->capacity, &table));
+    products->table = table;
     struct product *p = &products->table[products->count];
     *p = (struct product){.key = *key};
     enum dtx_status status = product_make(ctx, products, p);

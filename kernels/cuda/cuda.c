@@ -61,22 +61,6 @@ enum dtx_status DTX_DEVICE(launched)(struct dtx_queue *queue, const char *op, in
     return check(queue->backend, code, op);
 }
 
-/* Room for one more allocation in the list. */
-static enum dtx_status grow(struct cuda *c)
-{
-    if (c->count < c->capacity)
-        return DTX_OK;
-    void *memory;
-    int64_t capacity = c->capacity ? 2 * c->capacity : 256;
-    DTX_TRY(c->backend.ctx, dtx_mem_alloc(c->backend.ctx, capacity, sizeof *c->allocations, &memory));
-    if (c->count)
-        memcpy(memory, c->allocations, (size_t)c->count * sizeof *c->allocations);
-    dtx_mem_free(c->allocations);
-    c->allocations = memory;
-    c->capacity = capacity;
-    return DTX_OK;
-}
-
 static enum dtx_status refuse(struct cuda *c, size_t bytes, int code)
 {
     return dtx_fail(c->backend.ctx, DTX_E_MEMORY, "%s: %zu bytes cannot be allocated beside the %zu in use of %zu: %s",
@@ -135,7 +119,10 @@ static enum dtx_status memory_alloc(struct dtx_backend *backend, size_t bytes, v
 {
     struct cuda *c = cuda_of(backend);
     struct allocation a;
-    DTX_TRY(backend->ctx, grow(c));
+    void *list;
+    DTX_TRY(backend->ctx,
+            dtx_mem_grow(backend->ctx, c->allocations, c->count, sizeof *c->allocations, &c->capacity, &list));
+    c->allocations = list;
     DTX_TRY(backend->ctx, take(c, bytes, &a));
     bool zeroed = a.first != DTX_ARENA_FULL && DTX_MUTANT(cuda_piece_not_zeroed);
     int code = zeroed ? 0 : c->runtime->zero(a.data, bytes, c->stream);

@@ -166,16 +166,9 @@ static enum dtx_status find(struct dtx_ctx *ctx, struct dtx_cuda_products *p, co
             *out = &p->table[i];
             return DTX_OK;
         }
-    if (p->count == p->capacity) {
-        void *memory;
-        int64_t capacity = p->capacity ? 2 * p->capacity : 64;
-        DTX_TRY(ctx, dtx_mem_alloc(ctx, capacity, sizeof *p->table, &memory));
-        if (p->count)
-            memcpy(memory, p->table, (size_t)p->count * sizeof *p->table);
-        dtx_mem_free(p->table);
-        p->table = memory;
-        p->capacity = capacity;
-    }
+    void *table;
+    DTX_TRY(ctx, dtx_mem_grow(ctx, p->table, p->count, sizeof *p->table, &p->capacity, &table));
+    p->table = table;
     struct algorithm *entry = &p->table[p->count];
     entry->kind = *kind;
     int code = choose(p, entry);

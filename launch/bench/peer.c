@@ -238,7 +238,7 @@ enum dtx_status dtx_peer_compare(struct dtx_queue *queue, const struct dtx_peer_
         double difference;
         const struct dtx_tensor *second = i == 2 && p->calls == 2 ? &p->dv[1] : NULL;
         DTX_TRY(ctx, differ(queue, pairs[i][0], pairs[i][1], second, 1, 1, &difference));
-        if (!(difference <= p->gradient)) /* a NaN stays */
+        if (!isnan(p->gradient) && !(difference <= p->gradient)) /* a NaN is the largest */
             p->gradient = difference;
     }
     return DTX_OK;

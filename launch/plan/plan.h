@@ -40,7 +40,8 @@ struct dtx_plan {
     struct dtx_queue *queue;
     double efficiency;
     int64_t length; /* of a sequence */
-    int ranks, n, capacity;
+    int ranks, n;
+    int64_t capacity;
     struct dtx_plan_row *row;
 };
 

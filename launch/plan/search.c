@@ -64,16 +64,9 @@ enum dtx_status dtx_plan_configure(struct dtx_plan *plan, struct dtx_plan_row *r
 
 static enum dtx_status add_row(struct dtx_plan *plan, const struct dtx_plan_row *row)
 {
-    if (plan->n == plan->capacity) {
-        int capacity = plan->capacity ? 2 * plan->capacity : 64;
-        void *grown;
-        DTX_TRY(plan->ctx, dtx_mem_alloc(plan->ctx, capacity, sizeof *plan->row, &grown));
-        if (plan->n)
-            memcpy(grown, plan->row, (size_t)plan->n * sizeof *plan->row);
-        dtx_mem_free(plan->row);
-        plan->row = grown;
-        plan->capacity = capacity;
-    }
+    void *grown;
+    DTX_TRY(plan->ctx, dtx_mem_grow(plan->ctx, plan->row, plan->n, sizeof *plan->row, &plan->capacity, &grown));
+    plan->row = grown;
     plan->row[plan->n++] = *row;
     return DTX_OK;
 }

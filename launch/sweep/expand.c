@@ -11,14 +11,9 @@
 
 enum dtx_status dtx_sweep_trials_add(struct dtx_ctx *ctx, struct dtx_sweep_trials *t, struct dtx_sweep_trial **out)
 {
-    if (t->n == t->capacity) {
-        int capacity = t->capacity ? 2 * t->capacity : 64;
-        struct dtx_sweep_trial *item = realloc(t->item, (size_t)capacity * sizeof *item);
-        if (!item)
-            return dtx_fail(ctx, DTX_E_MEMORY, "sweep: no memory for %d trials", capacity);
-        t->item = item;
-        t->capacity = capacity;
-    }
+    void *item;
+    DTX_TRY(ctx, dtx_mem_grow(ctx, t->item, t->n, sizeof *t->item, &t->capacity, &item));
+    t->item = item;
     *out = &t->item[t->n++];
     memset(*out, 0, sizeof **out);
     (*out)->start = -1;
@@ -29,7 +24,7 @@ void dtx_sweep_trials_free(struct dtx_sweep_trials *t)
 {
     for (int i = 0; i < t->n; i++)
         dtx_mem_free(t->item[i].config);
-    free(t->item);
+    dtx_mem_free(t->item);
     *t = (struct dtx_sweep_trials){0};
 }
 

@@ -10,16 +10,10 @@ static bool grow(struct dtx_figures_maker *m)
 {
     struct dtx_figures *f = m->out;
     void *memory;
-    if (f->n < f->capacity)
-        return true;
-    m->status = dtx_mem_alloc(m->ctx, f->capacity * 2 + 64, sizeof *f->at, &memory);
+    m->status = dtx_mem_grow(m->ctx, f->at, f->n, sizeof *f->at, &f->capacity, &memory);
     if (m->status != DTX_OK)
         return false;
-    if (f->n > 0)
-        memcpy(memory, f->at, sizeof *f->at * (size_t)f->n);
-    dtx_mem_free(f->at);
     f->at = memory;
-    f->capacity = f->capacity * 2 + 64;
     return true;
 }
 

@@ -36,7 +36,8 @@ static inline double dtx_sweep_cost(const struct dtx_sweep_trial *t)
 
 struct dtx_sweep_trials {
     struct dtx_sweep_trial *item;
-    int n, capacity;
+    int n;
+    int64_t capacity;
 };
 /* A zeroed row more. */
 enum dtx_status dtx_sweep_trials_add(struct dtx_ctx *ctx, struct dtx_sweep_trials *trials,

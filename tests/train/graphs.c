@@ -199,62 +199,68 @@ static enum dtx_status waiting_swiglu(struct dtx_queue *queue, const struct dtx_
     return status == DTX_OK ? real->swiglu_fwd(queue, args) : status;
 }
 
-/* A pass that waits cannot be recorded: its own report ends the step, and the queue is none that records. */
-static void refused(void **state)
-{
-    (void)state;
+struct one {
     struct dtx_ctx ctx;
     struct dtx_comm *self;
     struct dtx_backend *backend;
     struct dtx_engine *e;
+};
+
+/* A model with graphs on a device: what the engine says of it. */
+static enum dtx_status open_one(struct one *o, const char *device, struct dtx_test_model *m)
+{
     struct dtx_engine_config config;
+    *m = model(DTX_F32);
+    m->graphs = true;
+    dtx_ctx_init(&o->ctx);
+    dtx_test_config(m, &config);
+    assert_int_equal(dtx_comm_self(&o->ctx, &o->self), DTX_OK);
+    assert_int_equal(dtx_backend_open(&o->ctx, device, 1, DTX_ISA_PLAIN, &o->backend), DTX_OK);
+    return dtx_engine_create(&o->ctx, &config, o->self, o->backend, &o->e);
+}
+
+static void close_one(struct one *o)
+{
+    dtx_backend_close(o->backend);
+    dtx_comm_free(o->self);
+}
+
+/* A pass that waits cannot be recorded: its own report ends the step, and the queue is none that records. */
+static void refused(void **state)
+{
+    (void)state;
+    struct one o;
     struct dtx_step_result result;
-    struct dtx_test_model m = model(DTX_F32);
+    struct dtx_test_model m;
     int32_t tokens[SEQUENCES * LENGTH], targets[SEQUENCES * LENGTH], starts[SEQUENCES * LENGTH];
-    m.graphs = true;
-    dtx_ctx_init(&ctx);
-    dtx_test_config(&m, &config);
-    assert_int_equal(dtx_comm_self(&ctx, &self), DTX_OK);
-    assert_int_equal(dtx_backend_open(&ctx, "emu", 1, DTX_ISA_PLAIN, &backend), DTX_OK);
-    assert_int_equal(dtx_engine_create(&ctx, &config, self, backend, &e), DTX_OK);
-    real = backend->ops;
+    assert_int_equal(open_one(&o, "emu", &m), DTX_OK);
+    real = o.backend->ops;
     struct dtx_op_table ops = *real;
     ops.swiglu_fwd = waiting_swiglu;
-    backend->ops = &ops;
+    o.backend->ops = &ops;
     dtx_test_batch(&m, 0, 0, tokens, targets, starts);
     struct dtx_engine_batch batch = {tokens, targets, NULL};
-    assert_int_equal(dtx_engine_gradients(e, &batch, &result), DTX_E_LIBRARY);
-    assert_non_null(strstr(ctx.error.text, "operation not permitted when stream is capturing"));
-    dtx_error_clear(&ctx);
-    assert_int_equal(backend->queues->wait(dtx_engine_queue(e)), DTX_OK);
-    dtx_engine_plain(e, true);
-    assert_int_equal(dtx_engine_gradients(e, &batch, &result), DTX_OK);
-    backend->ops = real;
-    dtx_engine_free(e);
+    assert_int_equal(dtx_engine_gradients(o.e, &batch, &result), DTX_E_LIBRARY);
+    assert_non_null(strstr(o.ctx.error.text, "operation not permitted when stream is capturing"));
+    dtx_error_clear(&o.ctx);
+    assert_int_equal(o.backend->queues->wait(dtx_engine_queue(o.e)), DTX_OK);
+    dtx_engine_plain(o.e, true);
+    assert_int_equal(dtx_engine_gradients(o.e, &batch, &result), DTX_OK);
+    o.backend->ops = real;
+    dtx_engine_free(o.e);
     assert_int_equal(dtx_emu_graphs(), 0);
-    assert_int_equal(backend->allocated_bytes, 0);
-    dtx_backend_close(backend);
-    dtx_comm_free(self);
+    assert_int_equal(o.backend->allocated_bytes, 0);
+    close_one(&o);
 }
 
 static void on_cpu(void **state)
 {
     (void)state;
-    struct dtx_ctx ctx;
-    struct dtx_comm *self;
-    struct dtx_backend *backend;
-    struct dtx_engine *e;
-    struct dtx_engine_config config;
-    struct dtx_test_model m = model(DTX_F32);
-    m.graphs = true;
-    dtx_ctx_init(&ctx);
-    dtx_test_config(&m, &config);
-    assert_int_equal(dtx_comm_self(&ctx, &self), DTX_OK);
-    assert_int_equal(dtx_backend_open(&ctx, "cpu", 1, DTX_ISA_PLAIN, &backend), DTX_OK);
-    assert_int_equal(dtx_engine_create(&ctx, &config, self, backend, &e), DTX_E_UNSUPPORTED);
-    assert_non_null(strstr(ctx.error.text, "cuda.graphs"));
-    dtx_backend_close(backend);
-    dtx_comm_free(self);
+    struct one o;
+    struct dtx_test_model m;
+    assert_int_equal(open_one(&o, "cpu", &m), DTX_E_UNSUPPORTED);
+    assert_non_null(strstr(o.ctx.error.text, "cuda.graphs"));
+    close_one(&o);
 }
 
 int main(void)

@@ -184,6 +184,35 @@ static void messages(void **state)
     assert_non_null(strstr(text, "\ndtx:   at messages ("));
 }
 
+/* A list that grows keeps its elements, has zeros behind them, and is not moved for what still fits. */
+static void lists(void **state)
+{
+    (void)state;
+    enum { N = 1000 };
+    struct dtx_ctx ctx;
+    int64_t *list = NULL, capacity = 0;
+    int moves = 0;
+    dtx_ctx_init(&ctx);
+    for (int64_t n = 0; n < N; n++) {
+        void *grown = NULL;
+        assert_int_equal(dtx_mem_grow(&ctx, list, n, sizeof *list, &capacity, &grown), DTX_OK);
+        assert_true(capacity > n);
+        moves += grown != list;
+        list = grown;
+        assert_int_equal(list[n], 0);
+        list[n] = n + 1;
+    }
+    for (int64_t n = 0; n < N; n++)
+        assert_int_equal(list[n], n + 1);
+    assert_true(moves <= 6);
+    void *kept = list;
+    capacity = INT64_MAX / 4;
+    assert_int_equal(dtx_mem_grow(&ctx, list, capacity, sizeof *list, &capacity, &kept), DTX_E_MEMORY);
+    assert_ptr_equal(kept, list);
+    assert_int_equal(capacity, INT64_MAX / 4);
+    dtx_mem_free(list);
+}
+
 static void memory(void **state)
 {
     (void)state;
@@ -254,9 +283,10 @@ static void clocks(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(frames),   cmocka_unit_test(first_report_wins), cmocka_unit_test(long_text),
-        cmocka_unit_test(children), cmocka_unit_test(exit_codes),        cmocka_unit_test(messages),
-        cmocka_unit_test(memory),   cmocka_unit_test(arithmetic),        cmocka_unit_test(clocks)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(frames),     cmocka_unit_test(first_report_wins),
+                                       cmocka_unit_test(long_text),  cmocka_unit_test(children),
+                                       cmocka_unit_test(exit_codes), cmocka_unit_test(messages),
+                                       cmocka_unit_test(memory),     cmocka_unit_test(lists),
+                                       cmocka_unit_test(arithmetic), cmocka_unit_test(clocks)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
