@@ -7,12 +7,15 @@
 #include "kernels/base/mem.h"
 #include "kernels/base/mutant.h"
 
-enum { RING_BYTES = 16 << 20 /* at most */, CALL_BYTES = 4 << 20 };
+/* A ring's length at most, and that of one call. Past the page cache there is no copy to make up for, and small pieces
+ * stay in the processor's caches: less is taken from what is computed meanwhile. */
+enum { RING_BYTES = 16 << 20, CALL_BYTES = 4 << 20, DIRECT_RING = 4 << 20, DIRECT_CALL = 1 << 20 };
 
 struct dtx_ahead {
     struct dtx_ctx helper; /* the thread's */
     struct dtx_ahead_range *ranges;
     int64_t n;
+    bool direct;
     enum dtx_status (*open)(struct dtx_ctx *ctx, const void *self, int file, char path[DTX_DISK_PATH], int *fd);
     const void *self;
     int64_t range, at; /* the reader's place: a range, bytes of it that are read */
@@ -20,8 +23,9 @@ struct dtx_ahead {
     char path[DTX_DISK_PATH];
     pthread_t thread;
     bool threaded;
-    char *ring; /* [room]: byte i of the sequence at i % room */
-    int64_t room;
+    void *memory; /* of the ring */
+    char *ring;   /* [room], at a page: byte i of the sequence at i % room */
+    int64_t room; /* a multiple of DTX_DISK_PAGE */
 
     pthread_mutex_t mutex; /* guards the rest */
     pthread_cond_t changed;
@@ -40,7 +44,7 @@ static int64_t next_bytes(struct dtx_ahead *a)
     if (a->range == a->n)
         return 0;
     int64_t piece = a->room - a->filled % a->room;
-    return dtx_min64(CALL_BYTES, dtx_min64(piece, a->ranges[a->range].bytes - a->at));
+    return dtx_min64(a->direct ? DIRECT_CALL : CALL_BYTES, dtx_min64(piece, a->ranges[a->range].bytes - a->at));
 }
 
 static enum dtx_status read_next(struct dtx_ahead *a, int64_t bytes)
@@ -56,8 +60,8 @@ static enum dtx_status read_next(struct dtx_ahead *a, int64_t bytes)
         a->file = range->file;
         dtx_disk_read_in_order(a->fd);
     }
-    DTX_TRY(&a->helper,
-            dtx_disk_read_at(&a->helper, a->fd, a->path, a->ring + a->filled % a->room, bytes, range->offset + a->at));
+    DTX_TRY(&a->helper, (a->direct ? dtx_disk_read_direct : dtx_disk_read_at)(
+                            &a->helper, a->fd, a->path, a->ring + a->filled % a->room, bytes, range->offset + a->at));
     a->at += bytes;
     return DTX_OK;
 }
@@ -68,7 +72,8 @@ static void *run_thread(void *argument)
     pthread_mutex_lock(&a->mutex);
     while (a->status == DTX_OK) {
         int64_t bytes = next_bytes(a);
-        while (!a->quit && a->filled + bytes - a->taken > a->room && !DTX_MUTANT(ahead_overruns))
+        int64_t pages = dtx_round_up(bytes, DTX_DISK_PAGE); /* which a direct read may fill */
+        while (!a->quit && a->filled + pages - a->taken > a->room && !DTX_MUTANT(ahead_overruns))
             pthread_cond_wait(&a->changed, &a->mutex);
         if (a->quit)
             break;
@@ -85,33 +90,41 @@ static void *run_thread(void *argument)
 }
 
 /* No more than there is to read: most loads of small models and checks of small shards are a few kilobytes. */
-static int64_t ring_bytes(const struct dtx_ahead_range *ranges, int64_t n)
+static int64_t ring_bytes(const struct dtx_ahead_range *ranges, int64_t n, int64_t most)
 {
     int64_t bytes = 1;
-    for (int64_t i = 0; i < n && bytes < RING_BYTES; i++)
-        bytes += dtx_min64(ranges[i].bytes, RING_BYTES);
-    return dtx_min64(bytes, RING_BYTES);
+    for (int64_t i = 0; i < n && bytes < most; i++)
+        bytes += dtx_min64(ranges[i].bytes, most);
+    return dtx_round_up(dtx_min64(bytes, most), DTX_DISK_PAGE);
 }
 
-enum dtx_status dtx_ahead_begin(struct dtx_ctx *ctx, const struct dtx_ahead_range *ranges, int64_t n,
+enum dtx_status dtx_ahead_begin(struct dtx_ctx *ctx, const struct dtx_ahead_range *ranges, int64_t n, bool direct,
                                 enum dtx_status (*open)(struct dtx_ctx *ctx, const void *self, int file,
                                                         char path[DTX_DISK_PATH], int *fd),
                                 const void *self, struct dtx_ahead **out)
 {
     void *p = NULL, *list = NULL, *ring = NULL;
-    int64_t room = ring_bytes(ranges, n);
+    int64_t room = ring_bytes(ranges, n, direct ? DIRECT_RING : RING_BYTES);
     enum dtx_status status = dtx_mem_alloc(ctx, 1, sizeof **out, &p);
     if (status == DTX_OK)
         status = dtx_mem_alloc(ctx, n, sizeof *ranges, &list);
     if (status == DTX_OK)
-        status = dtx_mem_alloc(ctx, room, 1, &ring);
+        status = dtx_mem_alloc(ctx, room + DTX_DISK_PAGE, 1, &ring);
     if (status != DTX_OK) {
         dtx_mem_free(p);
         dtx_mem_free(list);
         return status;
     }
     struct dtx_ahead *a = p;
-    *a = (struct dtx_ahead){.ranges = list, .n = n, .open = open, .self = self, .fd = -1, .ring = ring, .room = room};
+    *a = (struct dtx_ahead){.ranges = list,
+                            .n = n,
+                            .direct = direct,
+                            .open = open,
+                            .self = self,
+                            .fd = -1,
+                            .memory = ring,
+                            .ring = dtx_disk_page_of(ring),
+                            .room = room};
     if (n > 0)
         memcpy(list, ranges, (size_t)n * sizeof *ranges);
     dtx_ctx_init_child(&a->helper, ctx);
@@ -177,7 +190,7 @@ void dtx_ahead_end(struct dtx_ahead *a)
         close(a->fd);
     pthread_mutex_destroy(&a->mutex);
     pthread_cond_destroy(&a->changed);
-    dtx_mem_free(a->ring);
+    dtx_mem_free(a->memory);
     dtx_mem_free(a->ranges);
     dtx_mem_free(a);
 }

@@ -16,9 +16,10 @@ struct dtx_ahead_range {
     int64_t offset, bytes;
 };
 
-/* The ranges, in the order in which they will be asked for; copied. `open` is called in the thread, one file open at a
- * time, and gives the path for messages; `self` must last until the end. */
-enum dtx_status dtx_ahead_begin(struct dtx_ctx *ctx, const struct dtx_ahead_range *ranges, int64_t n,
+/* The ranges, in the order in which they will be asked for; copied. direct: past the page cache, from the disk itself;
+ * then all ranges begin and all but the last end at multiples of DTX_DISK_PAGE. `open` is called in the thread, one
+ * file open at a time, and gives the path for messages; `self` must last until the end. */
+enum dtx_status dtx_ahead_begin(struct dtx_ctx *ctx, const struct dtx_ahead_range *ranges, int64_t n, bool direct,
                                 enum dtx_status (*open)(struct dtx_ctx *ctx, const void *self, int file,
                                                         char path[DTX_DISK_PATH], int *fd),
                                 const void *self, struct dtx_ahead **out);

@@ -203,12 +203,30 @@ enum dtx_status dtx_disk_open_read(struct dtx_ctx *ctx, const char *path, int *f
     return DTX_OK;
 }
 
-enum dtx_status dtx_disk_read_at(struct dtx_ctx *ctx, int fd, const char *path, void *data, int64_t bytes,
-                                 int64_t offset)
+/* Calls on the open file go past the page cache from now on, or no longer. False: the file system cannot. */
+static bool set_direct(int fd, bool direct)
+{
+    int flags = fcntl(fd, F_GETFL);
+    return flags >= 0 && fcntl(fd, F_SETFL, direct ? flags | O_DIRECT : flags & ~O_DIRECT) == 0;
+}
+
+/* A direct call was refused for its place or length: a device with greater blocks, or the rest of a short write. The
+ * next goes the ordinary way. */
+static bool was_refused(int fd, bool *direct)
+{
+    if (errno != EINVAL || !*direct || DTX_MUTANT(disk_direct_insists))
+        return false;
+    *direct = false;
+    return set_direct(fd, false);
+}
+
+/* `room`: bytes of memory; the file may have more than is asked for. */
+static enum dtx_status read_all(struct dtx_ctx *ctx, int fd, const char *path, char *data, int64_t bytes, int64_t room,
+                                int64_t offset, bool *direct)
 {
     for (int64_t done = 0; done < bytes;) {
-        ssize_t n = pread(fd, (char *)data + done, (size_t)dtx_min64(bytes - done, CALL_BYTES), offset + done);
-        if (n < 0 && errno == EINTR)
+        ssize_t n = pread(fd, data + done, (size_t)dtx_min64(room - done, CALL_BYTES), offset + done);
+        if (n < 0 && (errno == EINTR || was_refused(fd, direct)))
             continue;
         if (n < 0)
             return os_error(ctx, "read", path);
@@ -218,6 +236,22 @@ enum dtx_status dtx_disk_read_at(struct dtx_ctx *ctx, int fd, const char *path, 
         done += n;
     }
     return DTX_OK;
+}
+
+enum dtx_status dtx_disk_read_at(struct dtx_ctx *ctx, int fd, const char *path, void *data, int64_t bytes,
+                                 int64_t offset)
+{
+    return read_all(ctx, fd, path, data, bytes, bytes, offset, &(bool){false});
+}
+
+enum dtx_status dtx_disk_read_direct(struct dtx_ctx *ctx, int fd, const char *path, void *data, int64_t bytes,
+                                     int64_t offset)
+{
+    bool direct = set_direct(fd, true);
+    enum dtx_status status = read_all(ctx, fd, path, data, bytes, dtx_round_up(bytes, DTX_DISK_PAGE), offset, &direct);
+    if (direct)
+        set_direct(fd, false);
+    return status;
 }
 
 enum dtx_status dtx_disk_open_new(struct dtx_ctx *ctx, const char *path, int64_t bytes, int *fd)
@@ -238,12 +272,12 @@ enum dtx_status dtx_disk_resize(struct dtx_ctx *ctx, int fd, const char *path, i
     return ftruncate(fd, bytes) == 0 ? DTX_OK : os_error(ctx, "size", path);
 }
 
-enum dtx_status dtx_disk_write_at(struct dtx_ctx *ctx, int fd, const char *path, const void *data, int64_t bytes,
-                                  int64_t offset)
+static enum dtx_status write_all(struct dtx_ctx *ctx, int fd, const char *path, const char *data, int64_t bytes,
+                                 int64_t offset, bool *direct)
 {
     for (int64_t done = 0; done < bytes;) {
-        ssize_t n = pwrite(fd, (const char *)data + done, (size_t)dtx_min64(bytes - done, CALL_BYTES), offset + done);
-        if (n < 0 && errno == EINTR)
+        ssize_t n = pwrite(fd, data + done, (size_t)dtx_min64(bytes - done, CALL_BYTES), offset + done);
+        if (n < 0 && (errno == EINTR || was_refused(fd, direct)))
             continue;
         if (n == 0)
             errno = ENOSPC;
@@ -252,6 +286,22 @@ enum dtx_status dtx_disk_write_at(struct dtx_ctx *ctx, int fd, const char *path,
         done += DTX_MUTANT(ckpt_short_write_taken) ? bytes : n;
     }
     return DTX_OK;
+}
+
+enum dtx_status dtx_disk_write_at(struct dtx_ctx *ctx, int fd, const char *path, const void *data, int64_t bytes,
+                                  int64_t offset)
+{
+    return write_all(ctx, fd, path, data, bytes, offset, &(bool){false});
+}
+
+enum dtx_status dtx_disk_write_direct(struct dtx_ctx *ctx, int fd, const char *path, const void *data, int64_t bytes,
+                                      int64_t offset)
+{
+    bool direct = set_direct(fd, true);
+    enum dtx_status status = write_all(ctx, fd, path, data, bytes, offset, &direct);
+    if (direct && !DTX_MUTANT(disk_direct_stays))
+        set_direct(fd, false);
+    return status;
 }
 
 void dtx_disk_read_in_order(int fd)

@@ -5,9 +5,11 @@
 #ifndef DTX_CHECKPOINTS_DISK_H
 #define DTX_CHECKPOINTS_DISK_H
 
+#include <stdint.h>
+
 #include "kernels/base/status.h"
 
-enum { DTX_DISK_PATH = 4096 };
+enum { DTX_DISK_PATH = 4096, DTX_DISK_PAGE = 4096 };
 
 /* out = dir/name; DTX_E_CONFIG when it is too long. */
 enum dtx_status dtx_disk_join(struct dtx_ctx *ctx, const char *dir, const char *name, char out[DTX_DISK_PATH]);
@@ -43,6 +45,18 @@ enum dtx_status dtx_disk_read_at(struct dtx_ctx *ctx, int fd, const char *path, 
 enum dtx_status dtx_disk_open_new(struct dtx_ctx *ctx, const char *path, int64_t bytes, int *fd);
 enum dtx_status dtx_disk_write_at(struct dtx_ctx *ctx, int fd, const char *path, const void *data, int64_t bytes,
                                   int64_t offset);
+/* The same past the page cache, where the file system can, else as ever: nothing is copied by the system, and no page
+ * of other files makes room. Memory and offset begin at multiples of DTX_DISK_PAGE; so does what follows the bytes
+ * written, and memory goes on to the next multiple behind the bytes read. Nobody else uses `fd` meanwhile. */
+enum dtx_status dtx_disk_read_direct(struct dtx_ctx *ctx, int fd, const char *path, void *data, int64_t bytes,
+                                     int64_t offset);
+enum dtx_status dtx_disk_write_direct(struct dtx_ctx *ctx, int fd, const char *path, const void *data, int64_t bytes,
+                                      int64_t offset);
+/* Where the first page in this memory begins. */
+static inline char *dtx_disk_page_of(void *memory)
+{
+    return (char *)memory + (DTX_DISK_PAGE - (uintptr_t)memory % DTX_DISK_PAGE) % DTX_DISK_PAGE;
+}
 /* Hints: the file will be read in order; these bytes, just written, may go to the disk already. */
 void dtx_disk_read_in_order(int fd);
 void dtx_disk_flush_early(int fd, int64_t offset, int64_t bytes);

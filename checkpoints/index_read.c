@@ -217,7 +217,7 @@ static enum dtx_status verify_shard(struct dtx_ctx *ctx, const char *folder, con
     int64_t bytes;
     uint64_t hash;
     DTX_TRY(ctx, dtx_disk_join(ctx, folder, file->name, path));
-    DTX_TRY(ctx, dtx_ckpt_shard_check(ctx, path, index->entries, index->n, shard, meter, &bytes, &hash));
+    DTX_TRY(ctx, dtx_ckpt_shard_check(ctx, path, index->entries, index->n, shard, false, meter, &bytes, &hash));
     if (bytes != file->bytes || hash != file->hash)
         return dtx_fail(ctx, DTX_E_FORMAT, "%s is damaged: its checksum differs, though those of its boxes do not",
                         path);

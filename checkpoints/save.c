@@ -20,7 +20,7 @@
 #include "kernels/base/mem.h"
 #include "kernels/base/mutant.h"
 
-enum { WRITE_BYTES = 4 << 20 }; /* of one call: what is hashed is still in the cache */
+enum { WRITE_BYTES = 1 << 20 }; /* of one call: what is hashed is still in the cache */
 
 /* A box of this rank, at most box_bytes long. */
 struct part {
@@ -58,7 +58,9 @@ struct save {
     uint64_t *checksums;       /* [n_parts] */
     struct dtx_h5_out layout;  /* of the leader's shard */
     int fd;                    /* that file */
-    struct dtx_flush flush;    /* its way to the disk, while it is open */
+    struct dtx_flush flush;    /* its way to the disk, while it is open and nothing computes beside the save */
+    void *memory;              /* of pages */
+    char *pages;               /* [WRITE_BYTES]: what goes past the page cache, where something computes; else NULL */
     struct dtx_ckpt_manifest manifest;
 };
 
@@ -270,8 +272,12 @@ static enum dtx_status lay_out_shards(struct save *s)
         status = dtx_ckpt_shard_begin(ctx, path, s->entries, s->n, s->shard, &s->layout);
     if (status == DTX_OK && s->shard >= 0)
         status = dtx_disk_open_new(ctx, path, 0, &s->fd);
-    if (s->fd >= 0)
+    if (s->fd >= 0 && s->options.beside) {
+        status = dtx_mem_alloc(ctx, WRITE_BYTES + DTX_DISK_PAGE, 1, &s->memory);
+        s->pages = status == DTX_OK ? dtx_disk_page_of(s->memory) : NULL;
+    } else if (s->fd >= 0) {
         dtx_flush_begin(&s->flush, s->fd);
+    }
     DTX_TRY_GOTO(ctx, status, dtx_comm_agree(s->world, status), done);
     int64_t *list = mine, *lists = all, used = 1;
     list[0] = s->shard;
@@ -291,6 +297,23 @@ done:
     return status;
 }
 
+/* The file keeps its ordinary way: what goes past the page cache are whole pages that no other box has a part of. */
+static enum dtx_status write_piece(struct save *s, const char *path, const char *bytes, int64_t n, int64_t offset)
+{
+    bool begins = offset % DTX_DISK_PAGE == 0 && !DTX_MUTANT(ckpt_beside_through_cache);
+    int64_t rest = DTX_MUTANT(ckpt_direct_part_page) ? 0 : n % DTX_DISK_PAGE,
+            direct = s->pages && begins ? n - rest : 0;
+    if (direct > 0) {
+        memcpy(s->pages, bytes, (size_t)direct);
+        DTX_TRY(s->ctx, dtx_disk_write_direct(s->ctx, s->fd, path, s->pages, direct, offset));
+    }
+    if (direct < n)
+        DTX_TRY(s->ctx, dtx_disk_write_at(s->ctx, s->fd, path, bytes + direct, n - direct, offset + direct));
+    if (!s->pages)
+        dtx_flush_reach(&s->flush, offset, n);
+    return DTX_OK;
+}
+
 /* A box into this rank's shard, hashed on its way. */
 static enum dtx_status write_box(struct save *s, const struct dtx_ckpt_entry *e, const void *bytes, uint64_t *checksum)
 {
@@ -300,9 +323,7 @@ static enum dtx_status write_box(struct save *s, const struct dtx_ckpt_entry *e,
     for (int64_t at = 0; at < e->bytes && status == DTX_OK; at += WRITE_BYTES) {
         int64_t n = dtx_min64(WRITE_BYTES, e->bytes - at);
         dtx_hasher_add(hasher, (const char *)bytes + at, (size_t)n);
-        status = dtx_disk_write_at(s->ctx, s->fd, path, (const char *)bytes + at, n, e->offset + at);
-        if (status == DTX_OK)
-            dtx_flush_reach(&s->flush, e->offset + at, n);
+        status = write_piece(s, path, (const char *)bytes + at, n, e->offset + at);
     }
     *checksum = dtx_hasher_end(hasher);
     return status;
@@ -388,7 +409,8 @@ static enum dtx_status finish_shard(struct save *s)
         return DTX_OK;
     DTX_TRY(s->ctx, shard_path(s, path));
     DTX_TRY(s->ctx, dtx_ckpt_shard_end(s->ctx, path, fd, s->entries, s->n, s->shard, &s->layout));
-    dtx_flush_end(&s->flush);
+    if (!s->options.beside)
+        dtx_flush_end(&s->flush);
     s->fd = -1;
     if (DTX_MUTANT(ckpt_no_shard_sync) || DTX_MUTANT(ckpt_marker_first)) {
         close(fd);
@@ -411,7 +433,7 @@ static enum dtx_status check_shards(struct save *s)
         status = shard_path(s, path);
         if (status == DTX_OK)
             status = dtx_ckpt_shard_check(s->ctx, path, s->entries, DTX_MUTANT(ckpt_readback_unchecked) ? 0 : s->n,
-                                          s->shard, NULL, &mine.bytes, &mine.hash);
+                                          s->shard, s->options.beside, NULL, &mine.bytes, &mine.hash);
     }
     DTX_TRY_GOTO(s->ctx, status, dtx_comm_agree(s->world, status), done);
     DTX_TRY_GOTO(s->ctx, status, dtx_comm_gather_bytes(s->world, &mine, sizeof mine, all), done);
@@ -557,10 +579,10 @@ static void discard(struct save *s)
 {
     struct dtx_ctx quiet;
     dtx_h5_discard(&s->layout);
-    if (s->fd >= 0) {
+    if (s->fd >= 0 && !s->options.beside)
         dtx_flush_end(&s->flush);
+    if (s->fd >= 0)
         close(s->fd);
-    }
     dtx_ctx_init_child(&quiet, s->ctx);
     if (s->world->rank == 0 && s->folder[0] && dtx_disk_exists(s->folder))
         (void)dtx_disk_remove_folder(&quiet, s->folder);
@@ -607,6 +629,7 @@ done:
     dtx_mem_free(s->tasks);
     dtx_mem_free(s->buffers);
     dtx_mem_free(s->received);
+    dtx_mem_free(s->memory);
     dtx_mem_free(s->sends);
     dtx_mem_free(s->checksums);
     dtx_mem_free(s);

@@ -212,7 +212,7 @@ enum dtx_status dtx_ckpt_reader_plan(struct dtx_ctx *ctx, struct dtx_ckpt_reader
         const struct dtx_ckpt_entry *e = &entries[list[i]];
         ranges[i] = (struct dtx_ahead_range){e->shard, e->offset, e->bytes};
     }
-    enum dtx_status status = dtx_ahead_begin(ctx, ranges, n, open_shard, reader, &reader->ahead);
+    enum dtx_status status = dtx_ahead_begin(ctx, ranges, n, false, open_shard, reader, &reader->ahead);
     dtx_mem_free(memory);
     return status;
 }
@@ -286,7 +286,8 @@ static enum dtx_status open_file(struct dtx_ctx *ctx, const void *self, int file
 }
 
 enum dtx_status dtx_ckpt_shard_check(struct dtx_ctx *ctx, const char *path, const struct dtx_ckpt_entry *entries,
-                                     int64_t n, int shard, struct dtx_meter *meter, int64_t *bytes, uint64_t *hash)
+                                     int64_t n, int shard, bool direct, struct dtx_meter *meter, int64_t *bytes,
+                                     uint64_t *hash)
 {
     enum dtx_status status;
     void *list, *buffer = NULL;
@@ -301,7 +302,7 @@ enum dtx_status dtx_ckpt_shard_check(struct dtx_ctx *ctx, const char *path, cons
     qsort(boxes, (size_t)count, sizeof *boxes, by_offset);
     DTX_TRY_GOTO(ctx, status, dtx_disk_size(ctx, path, &size), done);
     struct dtx_ahead_range whole = {0, 0, size};
-    DTX_TRY_GOTO(ctx, status, dtx_ahead_begin(ctx, &whole, 1, open_file, path, &in.ahead), done);
+    DTX_TRY_GOTO(ctx, status, dtx_ahead_begin(ctx, &whole, 1, direct, open_file, path, &in.ahead), done);
     DTX_TRY_GOTO(ctx, status, dtx_mem_alloc(ctx, READ_BYTES, 1, &buffer), done);
     hasher = dtx_hasher_begin(0);
     if (hasher)

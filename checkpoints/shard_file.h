@@ -22,10 +22,11 @@ enum dtx_status dtx_ckpt_shard_begin(struct dtx_ctx *ctx, const char *path, stru
 /* `fd` is left open and not synced; `out` is empty afterwards, whatever happened. */
 enum dtx_status dtx_ckpt_shard_end(struct dtx_ctx *ctx, const char *path, int fd, const struct dtx_ckpt_entry *entries,
                                    int64_t n, int shard, struct dtx_h5_out *out);
-/* Reads the whole file once: compares the checksums of all boxes and gives size and checksum of the file. `meter` (or
- * NULL) counts the bytes of boxes. */
+/* Reads the whole file once: compares the checksums of all boxes and gives size and checksum of the file. direct: past
+ * the page cache. `meter` (or NULL) counts the bytes of boxes. */
 enum dtx_status dtx_ckpt_shard_check(struct dtx_ctx *ctx, const char *path, const struct dtx_ckpt_entry *entries,
-                                     int64_t n, int shard, struct dtx_meter *meter, int64_t *bytes, uint64_t *hash);
+                                     int64_t n, int shard, bool direct, struct dtx_meter *meter, int64_t *bytes,
+                                     uint64_t *hash);
 /* Takes a box piece by piece, as it is read and before its checksum is known: `bytes` of it from byte `at` on. */
 struct dtx_ckpt_sink {
     enum dtx_status (*take)(void *self, int64_t at, int64_t bytes, const void *data);

@@ -259,6 +259,7 @@ enum dtx_status dtx_saver_save(struct dtx_saver *s, const struct dtx_ckpt_meta *
     s->copied = dtx_clock_now() - s->begin;
     s->under_way = meta->step;
     s->local_under_way = s->local && kind == DTX_SAVE_DUE && !durable_due(s, meta->step);
+    s->options.beside = !last && dtx_opt_bool(s->session->opt, "checkpoint.async");
     dtx_ckpt_staging_start(s->staging, s->session->checkpoint_dir, s->local_under_way ? s->local : NULL, s->state.items,
                            s->state.n, meta, &s->options);
     if (last) {

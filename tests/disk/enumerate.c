@@ -41,7 +41,7 @@ static void check_outcome(struct faults *f, enum dtx_status status, const char *
 }
 
 /* True when some rank met the fault. */
-static bool one(struct faults *f, enum disk_kind kind, int who, int64_t at, bool same_step)
+static bool one(struct faults *f, enum disk_kind kind, int who, int64_t at, bool same_step, bool beside)
 {
     struct dtx_comm *world = f->world;
     char what[96];
@@ -52,7 +52,7 @@ static bool one(struct faults *f, enum disk_kind kind, int who, int64_t at, bool
     f->control->at = at;
     f->control->calls = f->control->faults = 0;
     f->control->kind = who == world->rank || who == world->size ? kind : DISK_NONE;
-    enum dtx_status status = numbered_save(world, f->dir, f->number, same_step ? 7 : f->number + 10);
+    enum dtx_status status = numbered_save(world, f->dir, f->number, same_step ? 7 : f->number + 10, beside);
     f->control->kind = DISK_NONE;
     mine = f->control->faults > 0;
     CHECK(world, status != DTX_OK || !world->ctx->error.text[0]);
@@ -78,26 +78,26 @@ int enumerate(struct dtx_comm *world, const char *dir, int stride)
     f.control->until = f.control->every = 0;
     world->ctx->log_level = DTX_LOG_ERROR + 1;
     CHECK_OK(world, dtx_comm_self(world->ctx, &f.alone));
-    CHECK_OK(world, numbered_save(world, dir, ++f.number, 7));
+    CHECK_OK(world, numbered_save(world, dir, ++f.number, 7, false));
     f.good = 1;
     for (enum disk_kind kind = DISK_EIO; kind <= DISK_SHORT; kind++)
-        for (int way = 0; way < 3; way++) { /* a new step; the same again; again without exchange */
+        for (int way = 0; way < 3; way++) { /* a new step; the same again, beside; again without exchange */
             f.control->no_exchange = way == 2;
             for (int who = 0; who <= world->size - (world->size == 1); who++) {
                 int64_t at = 1 + (who + way + kind) % stride, last = f.met;
-                while (one(&f, kind, who, at, way > 0))
+                while (one(&f, kind, who, at, way > 0, way == 1))
                     at += stride;
                 if (world->rank == 0 && stride == 1)
                     printf("%s, %s, %s %d: %lld faults\n", kind_names[kind],
                            way == 0   ? "new step"
-                           : way == 1 ? "same step"
+                           : way == 1 ? "same step, beside"
                                       : "same step by way of a third name",
                            who == world->size ? "all of" : "rank", who, (long long)(f.met - last));
             }
         }
     f.control->no_exchange = false;
     f.number++;
-    CHECK_OK(world, numbered_save(world, dir, f.number, f.number));
+    CHECK_OK(world, numbered_save(world, dir, f.number, f.number, false));
     check_outcome(&f, DTX_OK, "at last, without faults");
     if (world->rank == 0)
         printf("%lld faults met by %d ranks: %lld saves failed, %lld did not need the call; after each a checkpoint "

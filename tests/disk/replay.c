@@ -76,7 +76,7 @@ static int64_t newest(struct replay *r)
 
 static bool goes_on(struct replay *r)
 {
-    return numbered_save(r->alone, r->below, 100, r->begun + 1) == DTX_OK && newest(r) == 100;
+    return numbered_save(r->alone, r->below, 100, r->begun + 1, false) == DTX_OK && newest(r) == 100;
 }
 
 static bool state_is_good(struct replay *r, int way)

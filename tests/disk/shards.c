@@ -52,7 +52,7 @@ static enum dtx_status write_shard(struct dtx_ctx *ctx, const char *folder, stru
     }
     DTX_TRY(ctx, dtx_ckpt_shard_end(ctx, path, fd, entries, n, shard, &out));
     DTX_TRY(ctx, dtx_disk_close_written(ctx, fd, path));
-    return dtx_ckpt_shard_check(ctx, path, entries, n, shard, NULL, &file->bytes, &file->hash);
+    return dtx_ckpt_shard_check(ctx, path, entries, n, shard, false, NULL, &file->bytes, &file->hash);
 }
 
 enum dtx_status many_shards(struct dtx_ctx *ctx, const char *folder, int shards)

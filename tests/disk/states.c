@@ -9,12 +9,12 @@
 
 enum { ITEMS = 4 }; /* arrays that are saved: rows and columns, fused, of two dtypes */
 
-enum dtx_status numbered_save(struct dtx_comm *world, const char *dir, int64_t number, int64_t step)
+enum dtx_status numbered_save(struct dtx_comm *world, const char *dir, int64_t number, int64_t step, bool beside)
 {
     struct ckpt_state state = {0};
     struct ckpt_mesh mesh = {world->size, 1, 1};
     struct dtx_ckpt_meta meta = ckpt_state_meta(step, mesh);
-    struct dtx_ckpt_save_options options = {.keep = 2, .max_shards = (world->size + 1) / 2};
+    struct dtx_ckpt_save_options options = {.keep = 2, .beside = beside, .max_shards = (world->size + 1) / 2};
     meta.samples = number;
     ckpt_state_add(&state, mesh, world->rank, (uint64_t)number);
     enum dtx_status status = dtx_ckpt_save(world->ctx, world, dir, state.items, ITEMS, &meta, &options);

@@ -6,8 +6,8 @@
 
 enum { SAVES = 5 }; /* of a record */
 
-/* Collective. Keeps two checkpoints, in fewer shards than ranks. */
-enum dtx_status numbered_save(struct dtx_comm *world, const char *dir, int64_t number, int64_t step);
+/* Collective. Keeps two checkpoints, in fewer shards than ranks. beside: as beside training. */
+enum dtx_status numbered_save(struct dtx_comm *world, const char *dir, int64_t number, int64_t step, bool beside);
 /* Collective: the number of the newest checkpoint, loaded by every rank and compared bit for bit; −1 with the cause in
  * the context. `what`: latest, or a folder's name. */
 int64_t numbered_load(struct dtx_comm *world, const char *dir, const char *what);

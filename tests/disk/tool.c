@@ -33,7 +33,7 @@ static enum dtx_status record(struct dtx_comm *world, const char *dir)
         if (world->rank == 0)
             mark(text);
         DTX_TRY(world->ctx, dtx_comm_barrier(world));
-        DTX_TRY(world->ctx, numbered_save(world, dir, number, steps[number - 1]));
+        DTX_TRY(world->ctx, numbered_save(world, dir, number, steps[number - 1], number % 2 == 0));
         snprintf(text, sizeof text, "saved %lld", (long long)number);
         if (world->rank == 0)
             mark(text);
@@ -72,7 +72,7 @@ int main(int argc, char **argv)
     else if (strcmp(action, "enumerate") == 0 && argc > 3)
         status = enumerate(world, argv[2], atoi(argv[3])) ? DTX_E_FORMAT : DTX_OK;
     else if (strcmp(action, "save") == 0 && argc > 4)
-        status = numbered_save(world, argv[2], atoll(argv[3]), atoll(argv[4]));
+        status = numbered_save(world, argv[2], atoll(argv[3]), atoll(argv[4]), false);
     else if (strcmp(action, "shards") == 0 && argc > 3)
         status = many_shards(&ctx, argv[2], atoi(argv[3]));
     else if (strcmp(action, "load") == 0)

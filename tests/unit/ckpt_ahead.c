@@ -64,7 +64,7 @@ static void ranges_come_in_order(void **state)
     struct fixture f;
     struct dtx_ahead *ahead;
     start(&f);
-    assert_int_equal(dtx_ahead_begin(&f.ctx, ranges, 6, open_one, &f, &ahead), DTX_OK);
+    assert_int_equal(dtx_ahead_begin(&f.ctx, ranges, 6, false, open_one, &f, &ahead), DTX_OK);
     for (int r = 0; r < 6; r++) {
         for (int64_t at = 0, n = 1; at < ranges[r].bytes; at += n, n = n * 7 % 3000017) {
             n = dtx_min64(n, ranges[r].bytes - at);
@@ -88,7 +88,7 @@ static void a_fault_comes_at_its_byte(void **state)
     struct fixture f;
     struct dtx_ahead *ahead;
     start(&f);
-    assert_int_equal(dtx_ahead_begin(&f.ctx, ranges, 3, open_one, &f, &ahead), DTX_OK);
+    assert_int_equal(dtx_ahead_begin(&f.ctx, ranges, 3, false, open_one, &f, &ahead), DTX_OK);
     assert_int_equal(dtx_ahead_take(ahead, &f.ctx, f.taken, 1000), DTX_OK);
     assert_int_equal(dtx_ahead_take(ahead, &f.ctx, f.taken, 20), DTX_E_FORMAT);
     assert_non_null(strstr(f.ctx.error.text, "ends at byte 25165824"));
@@ -98,7 +98,7 @@ static void a_fault_comes_at_its_byte(void **state)
     dtx_error_clear(&f.ctx);
     ranges[0].file = 1;
     unlink(f.path[1]);
-    assert_int_equal(dtx_ahead_begin(&f.ctx, ranges, 1, open_one, &f, &ahead), DTX_OK);
+    assert_int_equal(dtx_ahead_begin(&f.ctx, ranges, 1, false, open_one, &f, &ahead), DTX_OK);
     assert_int_equal(dtx_ahead_take(ahead, &f.ctx, f.taken, 1), DTX_E_IO);
     assert_non_null(strstr(f.ctx.error.text, f.path[1]));
     dtx_ahead_end(ahead);
@@ -113,10 +113,10 @@ static void it_ends_early_and_late(void **state)
     struct fixture f;
     struct dtx_ahead *ahead;
     start(&f);
-    assert_int_equal(dtx_ahead_begin(&f.ctx, &range, 1, open_one, &f, &ahead), DTX_OK);
+    assert_int_equal(dtx_ahead_begin(&f.ctx, &range, 1, false, open_one, &f, &ahead), DTX_OK);
     dtx_ahead_end(ahead);
     range.bytes = 10;
-    assert_int_equal(dtx_ahead_begin(&f.ctx, &range, 1, open_one, &f, &ahead), DTX_OK);
+    assert_int_equal(dtx_ahead_begin(&f.ctx, &range, 1, false, open_one, &f, &ahead), DTX_OK);
     assert_int_equal(dtx_ahead_take(ahead, &f.ctx, f.taken, 11), DTX_E_INTERNAL);
     dtx_ahead_end(ahead);
     dtx_ahead_end(NULL);
