@@ -297,12 +297,13 @@ done:
     return status;
 }
 
-/* The file keeps its ordinary way: what goes past the page cache are whole pages that no other box has a part of. */
+/* Past the page cache go whole pages, of which neither another box nor HDF5 has a part; the rest takes the ordinary
+ * way. */
 static enum dtx_status write_piece(struct save *s, const char *path, const char *bytes, int64_t n, int64_t offset)
 {
-    bool begins = offset % DTX_DISK_PAGE == 0 && !DTX_MUTANT(ckpt_beside_through_cache);
-    int64_t rest = DTX_MUTANT(ckpt_direct_part_page) ? 0 : n % DTX_DISK_PAGE,
-            direct = s->pages && begins ? n - rest : 0;
+    int64_t direct = 0; /* bytes of it */
+    if (s->pages && offset % DTX_DISK_PAGE == 0 && !DTX_MUTANT(ckpt_beside_through_cache))
+        direct = n - (DTX_MUTANT(ckpt_direct_part_page) ? 0 : n % DTX_DISK_PAGE);
     if (direct > 0) {
         memcpy(s->pages, bytes, (size_t)direct);
         DTX_TRY(s->ctx, dtx_disk_write_direct(s->ctx, s->fd, path, s->pages, direct, offset));
