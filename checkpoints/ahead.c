@@ -72,7 +72,8 @@ static void *run_thread(void *argument)
     pthread_mutex_lock(&a->mutex);
     while (a->status == DTX_OK) {
         int64_t bytes = next_bytes(a);
-        int64_t pages = dtx_round_up(bytes, DTX_DISK_PAGE); /* which a direct read may fill */
+        int64_t pages =
+            DTX_MUTANT(ahead_last_page_cut) ? bytes : dtx_round_up(bytes, DTX_DISK_PAGE); /* a direct read's */
         while (!a->quit && a->filled + pages - a->taken > a->room && !DTX_MUTANT(ahead_overruns))
             pthread_cond_wait(&a->changed, &a->mutex);
         if (a->quit)

@@ -46,8 +46,8 @@ enum dtx_status dtx_disk_open_new(struct dtx_ctx *ctx, const char *path, int64_t
 enum dtx_status dtx_disk_write_at(struct dtx_ctx *ctx, int fd, const char *path, const void *data, int64_t bytes,
                                   int64_t offset);
 /* The same past the page cache, where the file system can, else as ever: nothing is copied by the system, and no page
- * of other files makes room. Memory and offset begin at multiples of DTX_DISK_PAGE; so does what follows the bytes
- * written, and memory goes on to the next multiple behind the bytes read. Nobody else uses `fd` meanwhile. */
+ * of other files makes room. Memory, offset and, of a write, length are multiples of DTX_DISK_PAGE; a read may fill
+ * memory up to the next multiple. Nobody else reads or writes `fd` meanwhile. */
 enum dtx_status dtx_disk_read_direct(struct dtx_ctx *ctx, int fd, const char *path, void *data, int64_t bytes,
                                      int64_t offset);
 enum dtx_status dtx_disk_write_direct(struct dtx_ctx *ctx, int fd, const char *path, const void *data, int64_t bytes,

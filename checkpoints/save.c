@@ -58,7 +58,7 @@ struct save {
     uint64_t *checksums;       /* [n_parts] */
     struct dtx_h5_out layout;  /* of the leader's shard */
     int fd;                    /* that file */
-    struct dtx_flush flush;    /* its way to the disk, while it is open and nothing computes beside the save */
+    struct dtx_flush flush;    /* its way to the disk, while it is open */
     void *memory;              /* of pages */
     char *pages;               /* [WRITE_BYTES]: what goes past the page cache, where something computes; else NULL */
     struct dtx_ckpt_manifest manifest;
@@ -272,12 +272,12 @@ static enum dtx_status lay_out_shards(struct save *s)
         status = dtx_ckpt_shard_begin(ctx, path, s->entries, s->n, s->shard, &s->layout);
     if (status == DTX_OK && s->shard >= 0)
         status = dtx_disk_open_new(ctx, path, 0, &s->fd);
-    if (s->fd >= 0 && s->options.beside) {
-        status = dtx_mem_alloc(ctx, WRITE_BYTES + DTX_DISK_PAGE, 1, &s->memory);
-        s->pages = status == DTX_OK ? dtx_disk_page_of(s->memory) : NULL;
-    } else if (s->fd >= 0) {
+    if (s->fd >= 0)
         dtx_flush_begin(&s->flush, s->fd);
-    }
+    if (s->fd >= 0 && s->options.beside)
+        status = dtx_mem_alloc(ctx, WRITE_BYTES + DTX_DISK_PAGE, 1, &s->memory);
+    if (s->memory)
+        s->pages = dtx_disk_page_of(s->memory);
     DTX_TRY_GOTO(ctx, status, dtx_comm_agree(s->world, status), done);
     int64_t *list = mine, *lists = all, used = 1;
     list[0] = s->shard;
@@ -310,8 +310,7 @@ static enum dtx_status write_piece(struct save *s, const char *path, const char 
     }
     if (direct < n)
         DTX_TRY(s->ctx, dtx_disk_write_at(s->ctx, s->fd, path, bytes + direct, n - direct, offset + direct));
-    if (!s->pages)
-        dtx_flush_reach(&s->flush, offset, n);
+    dtx_flush_reach(&s->flush, offset, n);
     return DTX_OK;
 }
 
@@ -410,8 +409,7 @@ static enum dtx_status finish_shard(struct save *s)
         return DTX_OK;
     DTX_TRY(s->ctx, shard_path(s, path));
     DTX_TRY(s->ctx, dtx_ckpt_shard_end(s->ctx, path, fd, s->entries, s->n, s->shard, &s->layout));
-    if (!s->options.beside)
-        dtx_flush_end(&s->flush);
+    dtx_flush_end(&s->flush);
     s->fd = -1;
     if (DTX_MUTANT(ckpt_no_shard_sync) || DTX_MUTANT(ckpt_marker_first)) {
         close(fd);
@@ -580,10 +578,10 @@ static void discard(struct save *s)
 {
     struct dtx_ctx quiet;
     dtx_h5_discard(&s->layout);
-    if (s->fd >= 0 && !s->options.beside)
+    if (s->fd >= 0) {
         dtx_flush_end(&s->flush);
-    if (s->fd >= 0)
         close(s->fd);
+    }
     dtx_ctx_init_child(&quiet, s->ctx);
     if (s->world->rank == 0 && s->folder[0] && dtx_disk_exists(s->folder))
         (void)dtx_disk_remove_folder(&quiet, s->folder);

@@ -68,15 +68,15 @@ enum dtx_status dtx_ckpt_staging_place(struct dtx_ckpt_staging *s, struct dtx_ck
 
 static enum dtx_status perform(struct dtx_ckpt_staging *s, const struct job *job, struct dtx_ckpt_saved *saved)
 {
-    double begin = dtx_trace_begin(s->comm->ctx, job->local ? "write to the node" : "write");
+    const char *what = job->local ? "write to the node" : job->options.beside ? "write directly" : "write";
+    double begin = dtx_trace_begin(s->comm->ctx, what);
     struct dtx_ckpt_save_options options = job->options;
     options.saved = saved;
     struct dtx_ctx *ctx = s->comm->ctx;
     enum dtx_status status =
         job->local ? dtx_ckpt_local_save(ctx, s->comm, job->local, job->items, job->n_items, &job->meta, saved)
                    : dtx_ckpt_save(ctx, s->comm, job->dir, job->items, job->n_items, &job->meta, &options);
-    dtx_trace_end(ctx, begin, DTX_SPAN_STARTED, "checkpoint", job->local ? "write to the node" : "write",
-                  job->meta.step, saved->bytes);
+    dtx_trace_end(ctx, begin, DTX_SPAN_STARTED, "checkpoint", what, job->meta.step, saved->bytes);
     return status;
 }
 

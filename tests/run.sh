@@ -32,7 +32,8 @@ fi
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
-# Three at a time: of two cores a third of the time one would wait for sleeping tests. The summary is held back until the slowest tests and the skips have been printed.
+# Three at a time: tests that sleep would leave two cores idle a third of the time. The summary is held back until the
+# slowest tests and the skips have been printed.
 start=$SECONDS
 ctest --test-dir build -j3 --output-on-failure --no-tests=error "${select[@]}" 2>&1 | tee "$work/log" |
     awk -v held="$work/summary" '/% tests passed/ { hold = 1 } hold { print > held; next } { print; fflush() }'

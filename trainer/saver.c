@@ -22,6 +22,7 @@ struct dtx_saver {
     struct dtx_ckpt_save_options options;
     int64_t every, local_every, steps;
     bool skip, told;          /* told: that the local tier works */
+    bool beside;              /* saves bypass the page cache when training goes on */
     int64_t saved, under_way; /* steps; −1: none */
     bool local_under_way;     /* of the local tier */
     char *ledger, *health;    /* of the save under way */
@@ -46,6 +47,7 @@ static enum dtx_status create(struct dtx_session *session, struct dtx_progress *
                             .every = dtx_opt_int(opt, "checkpoint.every"),
                             .steps = dtx_opt_int(opt, "train.steps"),
                             .skip = strcmp(dtx_opt_text(opt, "checkpoint.busy"), "skip") == 0,
+                            .beside = dtx_opt_bool(opt, "checkpoint.async") && dtx_opt_bool(opt, "checkpoint.direct"),
                             .saved = session->resumed ? session->meta.step : -1,
                             .under_way = -1};
     s->options = (struct dtx_ckpt_save_options){.keep = (int)dtx_opt_int(opt, "checkpoint.keep"),
@@ -259,7 +261,7 @@ enum dtx_status dtx_saver_save(struct dtx_saver *s, const struct dtx_ckpt_meta *
     s->copied = dtx_clock_now() - s->begin;
     s->under_way = meta->step;
     s->local_under_way = s->local && kind == DTX_SAVE_DUE && !durable_due(s, meta->step);
-    s->options.beside = !last && dtx_opt_bool(s->session->opt, "checkpoint.async");
+    s->options.beside = !last && s->beside && !DTX_MUTANT(saver_never_beside);
     dtx_ckpt_staging_start(s->staging, s->session->checkpoint_dir, s->local_under_way ? s->local : NULL, s->state.items,
                            s->state.n, meta, &s->options);
     if (last) {

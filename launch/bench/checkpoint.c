@@ -42,7 +42,7 @@ struct bench {
     struct dtx_ckpt_staging *staging;
     char *scratch;       /* as many bytes as this rank's state, PIECE at least */
     int64_t mine, total; /* bytes of this rank's items, of all ranks' */
-    char dir[DTX_PATH / 2], checkpoints[DTX_PATH], plain[DTX_PATH];
+    char dir[DTX_PATH / 2], checkpoints[DTX_PATH], plain[DTX_PATH], pages[DTX_PATH];
     int64_t step; /* number of the next checkpoint */
     struct dtx_samples plain_write, save, save_beside, plain_read, load, copy, stall, alone, beside;
     struct dtx_samples durable, loading, stalling, slowing; /* ratios, round by round */
@@ -102,11 +102,10 @@ static enum dtx_status warm_pages(const struct bench *b)
 {
     struct dtx_ctx *ctx = ctx_of(b);
     int fd;
-    unlink(b->plain);
-    DTX_TRY(ctx, dtx_disk_open_new(ctx, b->plain, 0, &fd));
+    DTX_TRY(ctx, dtx_disk_open_new(ctx, b->pages, 0, &fd));
     enum dtx_status status = fill(b, fd);
     close(fd);
-    unlink(b->plain);
+    unlink(b->pages);
     return status;
 }
 
@@ -216,7 +215,6 @@ static enum dtx_status measure_save(struct bench *b, bool beside, double *second
 {
     struct dtx_ckpt_saved saved;
     double start;
-    DTX_TRY(ctx_of(b), clear(b));
     DTX_TRY(ctx_of(b), dtx_comm_agree(world_of(b), warm_pages(b)));
     DTX_TRY(ctx_of(b), start_save(b, beside, stall));
     start = dtx_clock_now();
@@ -326,9 +324,10 @@ static enum dtx_status measure_round(struct bench *b, int round)
     struct dtx_ctx *ctx = ctx_of(b);
     double plain_write, save, beside, stall, copy, loading;
     bool ours_first = round % 2;
+    DTX_TRY(ctx, clear(b));
+    unlink(b->plain);
     if (!ours_first)
         DTX_TRY(ctx, measure_plain_write(b, &plain_write));
-    DTX_TRY(ctx, measure_save(b, true, &beside, &stall));
     DTX_TRY(ctx, measure_save(b, false, &save, &stall));
     DTX_TRY(ctx, measure_copy(b, &copy));
     if (ours_first)
@@ -336,6 +335,8 @@ static enum dtx_status measure_round(struct bench *b, int round)
     dtx_samples_add(&b->durable, plain_write / save);
     dtx_samples_add(&b->stalling, stall / copy);
     DTX_TRY(ctx, measure_reading(b, ours_first, &loading));
+    DTX_TRY(ctx, clear(b));
+    DTX_TRY(ctx, measure_save(b, true, &beside, &stall));
     DTX_TRY(ctx, measure_steps(b));
     if (world_of(b)->rank == 0)
         dtx_log(ctx, DTX_LOG_INFO, "round %d: saving at %.2f of plain writing, loading at %.2f of plain reading",
@@ -362,7 +363,7 @@ static void print_table(const struct bench *b)
             world_of(b)->size, b->dir, "", "median", "least", "most");
     print_row(file, "plain write and sync", &b->plain_write, b->total);
     print_row(file, "save until published", &b->save, b->total);
-    print_row(file, "save past the page cache", &b->save_beside, b->total);
+    print_row(file, "save bypassing page cache", &b->save_beside, b->total);
     print_row(file, "plain read, cold", &b->plain_read, b->total);
     print_row(file, "resume, cold", &b->load, b->total);
     print_row(file, "memcpy", &b->copy, b->total);
@@ -422,6 +423,7 @@ static enum dtx_status prepare(struct bench *b)
     DTX_TRY(ctx, dtx_comm_broadcast_bytes(s->world, b->dir, sizeof b->dir, 0));
     snprintf(b->checkpoints, sizeof b->checkpoints, "%s/checkpoints", b->dir);
     snprintf(b->plain, sizeof b->plain, "%s/plain-%05d", b->dir, s->world->rank);
+    snprintf(b->pages, sizeof b->pages, "%s/pages-%05d", b->dir, s->world->rank);
     status = dtx_state_open(b->workload.runs[0].engine, &b->state);
     b->mine = (int64_t)dtx_ckpt_staging_bytes(b->state.items, b->state.n);
     void *memory = NULL;
@@ -462,6 +464,8 @@ static void remove_files(const struct bench *b)
         return;
     for (int r = 0; r < world->size; r++) {
         snprintf(path, sizeof path, "%s/plain-%05d", b->dir, r);
+        unlink(path);
+        snprintf(path, sizeof path, "%s/pages-%05d", b->dir, r);
         unlink(path);
     }
     snprintf(path, sizeof path, "%s/latest", b->checkpoints);

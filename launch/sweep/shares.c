@@ -86,17 +86,16 @@ static void ask_frontier_at(struct dtx_figures_maker *m, const char *variant, co
     static const char method[] = "frontier";
     struct dtx_figure_query q = {.law = &dtx_law_surface, .c = c};
     char at[DTX_FIGURE_AT];
-    struct dtx_figure *f[3];
+    static const struct {
+        const char *name, *unit;
+    } rows[] = {{"N_opt", "weights"}, {"D_opt", "tokens"}, {"loss", "nats"}};
     snprintf(at, sizeof at, "C_6nd=%.6g", c);
-    q.of = dtx_figure_best_size;
-    f[0] = dtx_figure_ask(m, variant, method, "N_opt", at, "weights", &q, e, NULL);
-    q.of = best_tokens;
-    f[1] = dtx_figure_ask(m, variant, method, "D_opt", at, "tokens", &q, e, NULL);
-    q.of = dtx_figure_best_loss;
-    f[2] = dtx_figure_ask(m, variant, method, "loss", at, "nats", &q, e, NULL);
-    for (int i = 0; i < 3; i++)
+    for (int i = 0; i < 3; i++) { /* a figure moves when the next is asked for */
+        q.of = i == 0 ? dtx_figure_best_size : i == 1 ? best_tokens : dtx_figure_best_loss;
+        struct dtx_figure *f = dtx_figure_ask(m, variant, method, rows[i].name, at, rows[i].unit, &q, e, NULL);
         if (beyond)
-            dtx_figure_extrapolated(f[i]);
+            dtx_figure_extrapolated(f);
+    }
 }
 
 void dtx_figures_frontier(struct dtx_figures_maker *m)

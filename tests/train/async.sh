@@ -20,8 +20,14 @@ same_boxes() { # CHECKPOINT CHECKPOINT: the same boxes with the same checksums
 beside() { # RANKS NAME OPTION…
     local ranks=$1 name=$2 step
     shift 2
-    train "$ranks" "$name-still" "${options[@]}" --checkpoint.async false "$@"
-    slowly 2 "$ranks" "$name" "${options[@]}" "$@"
+    train "$ranks" "$name-still" "${options[@]}" --checkpoint.async false --trace.path still.json --trace.skip 0 "$@"
+    ! grep -q '"write directly"' still.json || complain "$name: training stops, and the save bypasses the page cache"
+    slowly 2 "$ranks" "$name" "${options[@]}" --trace.path beside.json --trace.skip 0 "$@"
+    if [[ "$*" = *--checkpoint.direct\ false* ]]; then
+        ! grep -q '"write directly"' beside.json || complain "$name: checkpoint.direct false is not kept"
+    else
+        grep -q '"write directly"' beside.json || complain "$name: no save beside training bypasses the page cache"
+    fi
     [ "$(grep -c ': saved ' log)" = 4 ] || complain "$name: 4 saves are reported otherwise: $(cat log)"
     ! grep warning log || complain "$name: $(cat log)"
     # the save of step 2 ends after step 4 has been made: there it is waited for
@@ -30,7 +36,7 @@ beside() { # RANKS NAME OPTION…
     "$DTX" ckpt verify "$name/checkpoints" >log2 2>&1 || complain "$name: $(cat log2)"
 }
 beside 1 alone
-beside 2 data --parallel.dp 2
+beside 2 data --parallel.dp 2 --checkpoint.direct false
 beside 4 mesh --parallel.tp 2 --parallel.pp 2 --train.dtype bf16
 
 # Skipped: training never waits, and says so; the last one is made.
@@ -40,7 +46,7 @@ skipped=$(grep -c 'is skipped: that of step [0-9]* is still being written' log)
 [ "$skipped" -ge 2 ] && [ $((skipped + $(grep -c ': saved ' log))) = 8 ] || complain "skip: $skipped skipped: $(cat log)"
 [ "$(cat skip/checkpoints/latest)" = step-00000008 ] || complain "skip: latest is $(cat skip/checkpoints/latest)"
 "$DTX" ckpt verify skip/checkpoints >log2 2>&1 || complain "skip: $(cat log2)"
-grep -q '"write"' skip.json && grep -q '"copy for checkpoint"' skip.json || complain "no checkpoint in the trace"
+grep -q '"write directly"' skip.json && grep -q '"copy for checkpoint"' skip.json || complain "no checkpoint in the trace"
 
 # One rank's disk is slower than comm.timeout: the others wait for it in a save, not in training, and nobody hangs.
 DISK_RANK=1 slowly 200 2 patient --train.steps 4 --checkpoint.every 0 --eval.every 0 --parallel.tp 2 --model.layers 1 \

@@ -19,6 +19,7 @@
 #include "checkpoints/ahead.h"
 #include "checkpoints/ckpt.h"
 #include "checkpoints/disk.h"
+#include "kernels/base/clock.h"
 #include "kernels/base/mem.h"
 #include "tests/harness/ckpt_state.h"
 
@@ -83,6 +84,8 @@ ssize_t pread(int fd, void *data, size_t bytes, off_t offset)
     if (refused(fd, data, bytes, offset))
         return -1;
     ssize_t n = syscall(SYS_pread64, fd, data, bytes, offset);
+    if (direct && n > 0 && (size_t)n < bytes) /* as disks that give whole blocks */
+        memset((char *)data + n, 0xEE, bytes - (size_t)n);
     os.read += direct && n > 0 ? n : 0;
     return n;
 }
@@ -184,11 +187,12 @@ static enum dtx_status open_path(struct dtx_ctx *ctx, const void *self, int file
     return dtx_disk_open_read(ctx, path, fd);
 }
 
-/* A file's last page is read whole, though it is not there: nobody's bytes are under what comes with it. */
+/* A file's last page is read whole, though it is not there: what comes with it falls on no byte that is still to be
+ * taken, not even where the ring has room for the bytes alone. */
 static void bytes_read_ahead_are_the_files(void **state)
 {
     (void)state;
-    enum { BYTES = (9 << 20) + 4321 };
+    enum { BYTES = (9 << 20) + 4321, ROOM = (5 << 20) + 6000 };
     struct dtx_ctx ctx;
     struct dtx_ahead *ahead;
     char dir[256], path[300];
@@ -211,9 +215,11 @@ static void bytes_read_ahead_are_the_files(void **state)
         assert_int_equal(dtx_ahead_begin(&ctx, ranges, 2, true, open_path, path, &ahead), DTX_OK);
         for (int r = 0; r < 2; r++) {
             memset(taken, 0, BYTES);
-            for (int64_t at = 0, n = 1; at < ranges[r].bytes; at += n, n = n * 7 % 3000017) {
+            for (int64_t at = 0, n = ROOM; at < ranges[r].bytes; at += n, n = n * 7 % 3000017) {
                 n = dtx_min64(n, ranges[r].bytes - at);
                 assert_int_equal(dtx_ahead_take(ahead, &ctx, taken + at, n), DTX_OK);
+                if (n == ROOM)
+                    dtx_clock_sleep(0.02); /* the thread gets as far as it may: the last page does not fit */
             }
             assert_memory_equal(taken, data + ranges[r].offset, (size_t)ranges[r].bytes);
         }
