@@ -308,8 +308,9 @@ static enum dtx_status write_piece(struct save *s, const char *path, const char 
         memcpy(s->pages, bytes, (size_t)direct);
         DTX_TRY(s->ctx, dtx_disk_write_direct(s->ctx, s->fd, path, s->pages, direct, offset));
     }
-    if (direct < n)
-        DTX_TRY(s->ctx, dtx_disk_write_at(s->ctx, s->fd, path, bytes + direct, n - direct, offset + direct));
+    if (direct == n)
+        return DTX_OK;
+    DTX_TRY(s->ctx, dtx_disk_write_at(s->ctx, s->fd, path, bytes + direct, n - direct, offset + direct));
     dtx_flush_reach(&s->flush, offset, n);
     return DTX_OK;
 }
