@@ -66,9 +66,8 @@ struct dtx_ckpt_save_options {
     int keep_best;                /* and so many with the lowest held-out loss of their step */
     struct dtx_ckpt_saved *saved; /* takes the report on success; NULL: it is logged */
     int max_shards;               /* 1..256, default 256; with more ranks, writers gather from their neighbours */
-    bool beside; /* something computes meanwhile: boxes bypass the page cache, written and read back: that takes longer,
-                    and less of processor and memory */
-    int64_t box_bytes; /* longer boxes are cut, or earlier, so that shards come out equal; default 64 MiB */
+    bool beside;                  /* something computes meanwhile: boxes bypass the page cache, slower and gentler */
+    int64_t box_bytes;            /* longer boxes are cut, or earlier, so that shards come out equal; default 64 MiB */
 };
 
 /* Writes DIR/step-XXXXXXXX, making DIR where it is missing; a checkpoint of the same step is replaced. Logs "saved"

@@ -132,7 +132,7 @@ const struct dtx_opt_row dtx_train_options[] = {
     {"checkpoint.async", DTX_OPT_BOOL, "true", NULL, FREE,
      "a thread writes a copy of the state beside training; false: training stops while it is written"},
     {"checkpoint.direct", DTX_OPT_BOOL, "true", NULL, FREE,
-     "it bypasses the page cache, where the file system can; false: where that is slow"},
+     "saves beside training bypass the page cache, where the file system can; false: where that is slow"},
     {"checkpoint.busy", DTX_OPT_CHOICE, "wait", "wait|skip", FREE,
      "when a save is due and the one before is still being written: wait for it, or skip this one"},
     {"checkpoint.timeout", DTX_OPT_REAL, "3600", "0..", FREE,

@@ -109,7 +109,7 @@ for file in save.json saves.json; do
     near "$(value $file load_share_of_plain_read median)" "$(divide "$(value $file plain_read_seconds median)" \
         "$(value $file load_seconds median)")" 1e-6 "$file: loading"
     positive $file stall_to_memcpy median
-    positive $file save_past_page_cache_seconds median
+    positive $file save_bypassing_page_cache_seconds median
     positive $file step_seconds median
 done
 rmdir disk || fault "the bench of checkpoints leaves something behind: $(ls disk)"
