@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "kernels/base/mem.h"
+#include "kernels/base/mutant.h"
 
 /* Bounds on what a text in a file may be, against damaged sizes. */
 enum { TEXT_BYTES_MAX = 64 << 20, ALIGNMENT = 4096 };
@@ -53,6 +54,53 @@ enum dtx_status dtx_h5_open(struct dtx_ctx *ctx, const char *path, const void *d
         H5Pclose(list);
     if (status == DTX_OK)
         *file = opened;
+    return status;
+}
+
+hid_t dtx_h5_creation_list(hid_t class)
+{
+    hid_t list = H5Pcreate(class);
+    if (list >= 0 && !DTX_MUTANT(ckpt_object_times) && H5Pset_obj_track_times(list, 0) < 0) {
+        H5Pclose(list);
+        return -1;
+    }
+    return list;
+}
+
+/* The groups above a name that are not there. HDF5 would make them by itself, with times. */
+static enum dtx_status create_groups(struct dtx_ctx *ctx, hid_t file, const char *path, const char *name)
+{
+    enum dtx_status status = DTX_OK;
+    hid_t list = dtx_h5_creation_list(H5P_GROUP_CREATE);
+    if (list < 0)
+        return dtx_h5_fail(ctx, path, "make a property list");
+    for (const char *end = strchr(name + 1, '/'); status == DTX_OK && end; end = strchr(end + 1, '/')) {
+        char group[256];
+        hid_t made = 0;
+        snprintf(group, sizeof group, "%.*s", (int)(end - name), name);
+        htri_t exists = H5Lexists(file, group, H5P_DEFAULT);
+        if (exists == 0)
+            made = H5Gcreate2(file, group, H5P_DEFAULT, list, H5P_DEFAULT);
+        if (exists < 0 || made < 0)
+            status = dtx_h5_fail(ctx, path, "make a group");
+        else if (made > 0)
+            H5Gclose(made);
+    }
+    H5Pclose(list);
+    return status;
+}
+
+enum dtx_status dtx_h5_create_set(struct dtx_ctx *ctx, hid_t file, const char *path, const char *name, hid_t type,
+                                  hid_t space, hid_t creation, hid_t *set)
+{
+    DTX_TRY(ctx, create_groups(ctx, file, path, name));
+    hid_t list = creation == H5P_DEFAULT ? dtx_h5_creation_list(H5P_DATASET_CREATE) : creation;
+    hid_t made = list < 0 ? list : H5Dcreate2(file, name, type, space, H5P_DEFAULT, list, H5P_DEFAULT);
+    enum dtx_status status = made < 0 ? dtx_h5_fail(ctx, path, "make a dataset") : DTX_OK;
+    if (creation == H5P_DEFAULT && list >= 0)
+        H5Pclose(list);
+    if (status == DTX_OK)
+        *set = made;
     return status;
 }
 
@@ -164,8 +212,8 @@ enum dtx_status dtx_h5_write_text(struct dtx_ctx *ctx, hid_t file, const char *p
     enum dtx_status status = DTX_OK;
     hid_t type = text_type(strlen(text) + 1), space = H5Screate(H5S_SCALAR), set = -1;
     if (type >= 0 && space >= 0)
-        set = H5Dcreate2(file, name, type, space, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
-    if (set < 0 || H5Dwrite(set, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, text) < 0)
+        status = dtx_h5_create_set(ctx, file, path, name, type, space, H5P_DEFAULT, &set);
+    if (status == DTX_OK && (set < 0 || H5Dwrite(set, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, text) < 0))
         status = dtx_h5_fail(ctx, path, "write a text");
     if (set >= 0)
         H5Dclose(set);

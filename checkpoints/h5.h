@@ -39,6 +39,14 @@ enum dtx_status dtx_h5_finish(struct dtx_ctx *ctx, const char *path, struct dtx_
 enum dtx_status dtx_h5_finish_into(struct dtx_ctx *ctx, const char *path, int fd, struct dtx_h5_out *out);
 void dtx_h5_discard(struct dtx_h5_out *out);
 
+/* Makes a dataset and the groups that its name lacks; `creation` may be H5P_DEFAULT, else it has no times either
+ * (dtx_h5_creation_list). Close `set` with H5Dclose. */
+enum dtx_status dtx_h5_create_set(struct dtx_ctx *ctx, hid_t file, const char *path, const char *name, hid_t type,
+                                  hid_t space, hid_t creation, hid_t *set);
+/* Creation properties of a class (H5P_DATASET_CREATE, …) without the hour of the day, which HDF5 would write into every
+ * object: the same state is the same bytes (close with H5Pclose; negative on failure). */
+hid_t dtx_h5_creation_list(hid_t class);
+
 /* The bytes of a whole file, read-only; they are copied. `path` is for messages. */
 enum dtx_status dtx_h5_open(struct dtx_ctx *ctx, const char *path, const void *data, int64_t bytes, hid_t *file);
 /* The properties of every file dtx opens (close with H5Pclose; negative on failure). */

@@ -182,16 +182,18 @@ static const H5FD_class_t driver = {
 enum dtx_status dtx_h5_create(struct dtx_ctx *ctx, const char *path, struct dtx_h5_out *out)
 {
     enum dtx_status status = DTX_OK;
-    hid_t list = dtx_h5_access_list(), id = -1;
+    hid_t list = dtx_h5_access_list(), creation = dtx_h5_creation_list(H5P_FILE_CREATE), id = -1;
     memset(out, 0, sizeof *out);
     out->file = out->driver = -1;
-    if (list >= 0)
+    if (list >= 0 && creation >= 0)
         id = H5FDregister(&driver);
     if (id < 0 || H5Pset_driver(list, id, &out) < 0)
         status = dtx_h5_fail(ctx, path, "register its driver");
-    else if ((out->file = H5Fcreate(path, H5F_ACC_TRUNC, H5P_DEFAULT, list)) < 0)
+    else if ((out->file = H5Fcreate(path, H5F_ACC_TRUNC, creation, list)) < 0)
         status = dtx_h5_fail(ctx, path, "begin the file");
     out->driver = id;
+    if (creation >= 0)
+        H5Pclose(creation);
     if (list >= 0)
         H5Pclose(list);
     if (status != DTX_OK)

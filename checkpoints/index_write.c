@@ -49,8 +49,7 @@ static enum dtx_status write_table(struct dtx_ctx *ctx, hid_t file, const char *
         goto done;
     }
     DTX_H5_GOTO(ctx, status, space, H5Screate_simple(1, &count, NULL), path, "make a space", done);
-    DTX_H5_GOTO(ctx, status, set, H5Dcreate2(file, "/boxes", packed, space, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT),
-                path, "make the table of boxes", done);
+    DTX_TRY_GOTO(ctx, status, dtx_h5_create_set(ctx, file, path, "/boxes", packed, space, H5P_DEFAULT, &set), done);
     if (n > 0 && H5Dwrite(set, memory, H5S_ALL, H5S_ALL, H5P_DEFAULT, entries) < 0)
         status = dtx_h5_fail(ctx, path, "write the table of boxes");
 done:
@@ -101,7 +100,7 @@ static enum dtx_status map_box(struct dtx_ctx *ctx, const char *path, hid_t list
 }
 
 /* One virtual dataset over entries[first, first + count). */
-static enum dtx_status write_array(struct dtx_ctx *ctx, hid_t file, const char *path, hid_t links,
+static enum dtx_status write_array(struct dtx_ctx *ctx, hid_t file, const char *path,
                                    const struct dtx_ckpt_entry *entries, int64_t first, int64_t count)
 {
     const struct dtx_ckpt_entry *e = &entries[first];
@@ -114,7 +113,7 @@ static enum dtx_status write_array(struct dtx_ctx *ctx, hid_t file, const char *
         whole[d] = (hsize_t)e->whole[d];
     DTX_H5_GOTO(ctx, status, type, dtx_h5_type(dtype), path, "make a type", done);
     DTX_H5_GOTO(ctx, status, space, H5Screate_simple(e->ndim, whole, NULL), path, "make a space", done);
-    DTX_H5_GOTO(ctx, status, list, H5Pcreate(H5P_DATASET_CREATE), path, "make a property list", done);
+    DTX_H5_GOTO(ctx, status, list, dtx_h5_creation_list(H5P_DATASET_CREATE), path, "make a property list", done);
     if (set_fill(list, dtype) < 0) {
         status = dtx_h5_fail(ctx, path, "set the fill value");
         goto done;
@@ -123,8 +122,7 @@ static enum dtx_status write_array(struct dtx_ctx *ctx, hid_t file, const char *
         DTX_TRY_GOTO(ctx, status, map_box(ctx, path, list, space, entries, i), done);
     if (H5Sselect_all(space) < 0)
         status = dtx_h5_fail(ctx, path, "select");
-    DTX_H5_GOTO(ctx, status, set, H5Dcreate2(file, e->name, type, space, links, list, H5P_DEFAULT), path,
-                "make a virtual dataset", done);
+    DTX_TRY_GOTO(ctx, status, dtx_h5_create_set(ctx, file, path, e->name, type, space, list, &set), done);
 done:
     if (set >= 0)
         H5Dclose(set);
@@ -141,15 +139,10 @@ static enum dtx_status write_arrays(struct dtx_ctx *ctx, hid_t file, const char 
                                     const struct dtx_ckpt_entry *entries, int64_t n)
 {
     enum dtx_status status = DTX_OK;
-    hid_t links = H5Pcreate(H5P_LINK_CREATE);
-    if (links < 0 || H5Pset_create_intermediate_group(links, 1) < 0)
-        status = dtx_h5_fail(ctx, path, "make a property list");
     for (int64_t i = 0, run; status == DTX_OK && i < n; i += run) {
         run = dtx_ckpt_run(entries, n, i);
-        status = write_array(ctx, file, path, links, entries, i, run);
+        status = write_array(ctx, file, path, entries, i, run);
     }
-    if (links >= 0)
-        H5Pclose(links);
     return status;
 }
 

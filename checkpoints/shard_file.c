@@ -32,7 +32,7 @@ void dtx_ckpt_box_name(const struct dtx_ckpt_entry *entries, int64_t i, char out
 /* Allocated at once and not filled: the bytes come past HDF5. */
 static hid_t box_creation_list(void)
 {
-    hid_t list = H5Pcreate(H5P_DATASET_CREATE);
+    hid_t list = dtx_h5_creation_list(H5P_DATASET_CREATE);
     if (list >= 0 &&
         (H5Pset_alloc_time(list, H5D_ALLOC_TIME_EARLY) < 0 || H5Pset_fill_time(list, H5D_FILL_TIME_NEVER) < 0)) {
         H5Pclose(list);
@@ -41,8 +41,8 @@ static hid_t box_creation_list(void)
     return list;
 }
 
-static enum dtx_status create_box(struct dtx_ctx *ctx, const char *path, hid_t file, hid_t links, hid_t creation,
-                                  const char *name, struct dtx_ckpt_entry *e)
+static enum dtx_status create_box(struct dtx_ctx *ctx, const char *path, hid_t file, hid_t creation, const char *name,
+                                  struct dtx_ckpt_entry *e)
 {
     enum dtx_status status = DTX_OK;
     enum dtx_dtype dtype;
@@ -53,8 +53,7 @@ static enum dtx_status create_box(struct dtx_ctx *ctx, const char *path, hid_t f
         shape[d] = (hsize_t)e->extent[d];
     DTX_H5_GOTO(ctx, status, type, dtx_h5_type(dtype), path, "make a type", done);
     DTX_H5_GOTO(ctx, status, space, H5Screate_simple(e->ndim, shape, NULL), path, "make a space", done);
-    DTX_H5_GOTO(ctx, status, set, H5Dcreate2(file, name, type, space, links, creation, H5P_DEFAULT), path,
-                "make the dataset of a box", done);
+    DTX_TRY_GOTO(ctx, status, dtx_h5_create_set(ctx, file, path, name, type, space, creation, &set), done);
     DTX_TRY_GOTO(ctx, status, dtx_h5_write_attribute(ctx, set, path, "whole", H5T_STD_I64LE, e->ndim, e->whole), done);
     DTX_TRY_GOTO(ctx, status, dtx_h5_write_attribute(ctx, set, path, "global", H5T_STD_I64LE, e->ndim, e->global),
                  done);
@@ -78,8 +77,8 @@ static enum dtx_status create_boxes(struct dtx_ctx *ctx, const char *path, hid_t
 {
     enum dtx_status status = DTX_OK;
     int32_t format = DTX_CKPT_FORMAT;
-    hid_t links = H5Pcreate(H5P_LINK_CREATE), creation = box_creation_list();
-    if (links < 0 || creation < 0 || H5Pset_create_intermediate_group(links, 1) < 0)
+    hid_t creation = box_creation_list();
+    if (creation < 0)
         status = dtx_h5_fail(ctx, path, "make a property list");
     if (status == DTX_OK)
         status = dtx_h5_write_attribute(ctx, file, path, "format", H5T_STD_I32LE, 0, &format);
@@ -88,12 +87,10 @@ static enum dtx_status create_boxes(struct dtx_ctx *ctx, const char *path, hid_t
         if (entries[i].shard != shard)
             continue;
         dtx_ckpt_box_name(entries, i, name);
-        status = create_box(ctx, path, file, links, creation, name, &entries[i]);
+        status = create_box(ctx, path, file, creation, name, &entries[i]);
     }
     if (creation >= 0)
         H5Pclose(creation);
-    if (links >= 0)
-        H5Pclose(links);
     return status;
 }
 

@@ -165,23 +165,15 @@ static enum dtx_status take_over(struct dtx_ctx *ctx, struct run *r, bool *compl
     return DTX_OK;
 }
 
-/* SIGTERM, SIGINT and SIGUSR1 wait until they are asked for, here and in the threads that are started. */
-static void block_signals(sigset_t *set, sigset_t *before)
+/* SIGTERM, SIGINT and SIGUSR1 wait until they are asked for, here and in the threads that are started; to the end of
+ * the process: one that comes when all is done has nothing to stop. */
+static void block_signals(sigset_t *set)
 {
     sigemptyset(set);
     sigaddset(set, SIGTERM);
     sigaddset(set, SIGINT);
     sigaddset(set, SIGUSR1);
-    pthread_sigmask(SIG_BLOCK, set, before);
-}
-
-/* One that came when all was done has nothing to stop. */
-static void unblock_signals(const sigset_t *set, const sigset_t *before)
-{
-    const struct timespec at_once = {0, 0};
-    while (sigtimedwait(set, NULL, &at_once) > 0)
-        continue;
-    pthread_sigmask(SIG_SETMASK, before, NULL);
+    pthread_sigmask(SIG_BLOCK, set, NULL);
 }
 
 static enum dtx_status check_stop(struct dtx_ctx *ctx, struct run *r, const sigset_t *set)
@@ -306,22 +298,20 @@ enum dtx_status dtx_tokenize_run(struct dtx_ctx *ctx, const struct dtx_tokenize_
                                       .shard_bytes = config->shard_bytes,
                                       .split = config->split_name,
                                       .field = config->field}}};
-    sigset_t set, before;
+    sigset_t set;
     bool complete = false;
     enum dtx_status status;
     *out = (struct dtx_tokenize_result){0};
     DTX_TRY_GOTO(ctx, status, begin(ctx, &r, &complete), done);
     if (!complete) {
         if (r.out.regular)
-            block_signals(&set, &before);
+            block_signals(&set);
         start_meter(&r);
         status = dtx_tokenize_pool_create(ctx, config->tokenizer, config->threads, &r.pool);
         if (status == DTX_OK)
             status = work(ctx, &r, &set);
         if (status == DTX_OK)
             status = finish(ctx, &r);
-        if (r.out.regular)
-            unblock_signals(&set, &before);
     }
     out->complete_before = complete;
     if (status == DTX_OK)

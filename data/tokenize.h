@@ -43,7 +43,8 @@ struct dtx_tokenize_result {
     bool complete_before;       /* nothing was left to do */
 };
 
-/* DTX_E_REQUEUE when SIGTERM, SIGINT or SIGUSR1 came and all was saved. */
+/* DTX_E_REQUEUE when SIGTERM, SIGINT or SIGUSR1 came and all was saved. Where the inputs are files these signals wait
+ * from here to the end of the calling thread: one that comes when all is done has nothing to stop. */
 enum dtx_status dtx_tokenize_run(struct dtx_ctx *ctx, const struct dtx_tokenize_config *config,
                                  struct dtx_tokenize_result *out);
 

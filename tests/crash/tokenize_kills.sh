@@ -57,8 +57,9 @@ done
 rm -f got*
 begin --threads 2 --shard_bytes 150000 --out got >out &
 process=$!
-sleep "$(awk -v ms=$((span / 2)) 'BEGIN { print ms / 1000 }')"
-kill -TERM $process
+until compgen -G 'got-00000.bin*' >/dev/null || ! kill -0 $process 2>/dev/null; do :; done # it works
+sleep "$(awk -v ms=$((span / 4)) 'BEGIN { print ms / 1000 }')"
+kill -TERM $process 2>/dev/null
 wait $process
 status=$?
 if [ $status != 0 ]; then
@@ -73,4 +74,16 @@ if [ $status != 0 ]; then
     tokenize --threads 1 --shard_bytes 150000 --out want >/dev/null # whose manifest knows the new time
     compare
 fi
+
+# A signal that comes when all is done changes nothing.
+for ((end = 1; end <= 5; end++)); do
+    rm -f got*
+    begin --threads 2 --shard_bytes 150000 --out got >out &
+    process=$!
+    until [ -e got.manifest.json ] || ! kill -0 $process 2>/dev/null; do :; done
+    kill -TERM $process 2>/dev/null
+    wait $process || { echo "TERM at the end gives $?: $(cat log)"; exit 1; }
+    grep -q "documents" out || { echo "TERM at the end: $(cat out log)"; exit 1; }
+    compare
+done
 echo "$((round - 1)) rounds, $kills kills, $span ms undisturbed, $(find . -name 'want-*.bin' | wc -l) shards"

@@ -14,9 +14,11 @@
 #include <cmocka.h>
 #include <hdf5.h>
 
+#include "checkpoints/disk.h"
 #include "checkpoints/index.h"
-#include "tests/harness/ckpt_state.h"
+#include "kernels/base/clock.h"
 #include "kernels/base/mem.h"
+#include "tests/harness/ckpt_state.h"
 
 static const struct ckpt_mesh meshes[] = {{1, 1, 1}, {2, 1, 1}, {1, 2, 1}, {1, 1, 2}, {4, 1, 1}, {1, 3, 1},
                                           {1, 1, 4}, {2, 1, 2}, {2, 2, 1}, {1, 2, 2}, {2, 2, 2}, {5, 1, 1}};
@@ -232,6 +234,36 @@ static void test_virtual(void **unused)
     ckpt_temp_remove(other);
 }
 
+/* HDF5 would write the hour into every group and array; so saves would differ that are of one state. */
+static void test_same_bytes_later(void **unused)
+{
+    (void)unused;
+    static const char *const files[] = {"checkpoint.h5", "shard-00000.h5", "COMPLETE"};
+    struct dtx_ctx ctx;
+    struct dtx_comm *self;
+    struct dtx_ckpt_save_options options = {.box_bytes = 100};
+    char dirs[2][256], path[600], *data[2];
+    int64_t bytes[2];
+    start(&ctx, &self, dirs[0]);
+    ckpt_temp_make(dirs[1]);
+    save_mesh(&ctx, self, dirs[0], meshes[10], 3, 5, &options);
+    dtx_clock_sleep(1.1); /* in whole seconds */
+    save_mesh(&ctx, self, dirs[1], meshes[10], 3, 5, &options);
+    for (size_t f = 0; f < sizeof files / sizeof *files; f++) {
+        for (int k = 0; k < 2; k++) {
+            snprintf(path, sizeof path, "%s/step-00000003/%s", dirs[k], files[f]);
+            assert_int_equal(dtx_disk_read(&ctx, path, INT64_MAX - 1, &data[k], &bytes[k]), DTX_OK);
+        }
+        assert_int_equal(bytes[0], bytes[1]);
+        assert_memory_equal(data[0], data[1], (size_t)bytes[0]);
+        dtx_mem_free(data[0]);
+        dtx_mem_free(data[1]);
+    }
+    dtx_comm_free(self);
+    ckpt_temp_remove(dirs[0]);
+    ckpt_temp_remove(dirs[1]);
+}
+
 /* A checkpoint of format 1, written once and kept: loads for ever. */
 static void test_golden(void **unused)
 {
@@ -274,8 +306,11 @@ int main(int argc, char **argv)
         dtx_comm_free(self);
         return 0;
     }
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_pairs), cmocka_unit_test(test_meta),
-                                       cmocka_unit_test(test_refusals), cmocka_unit_test(test_virtual),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_pairs),
+                                       cmocka_unit_test(test_meta),
+                                       cmocka_unit_test(test_refusals),
+                                       cmocka_unit_test(test_virtual),
+                                       cmocka_unit_test(test_same_bytes_later),
                                        cmocka_unit_test(test_golden)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
