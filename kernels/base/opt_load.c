@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include <yaml.h>
 
 #include "kernels/base/mem.h"
@@ -227,6 +228,14 @@ enum dtx_status dtx_opt_load_env(struct dtx_ctx *ctx, struct dtx_opt *opt, char 
     return DTX_OK;
 }
 
+/* The word behind an option of a run that is true or false: its value, and not a file's name? Wrong values are told so.
+ */
+static bool is_truth(const char *key, const char *word)
+{
+    bool truth;
+    return dtx_opt_parse_bool(word, &truth) || (strchr(key, '.') && !strpbrk(word, "./") && access(word, F_OK) != 0);
+}
+
 /* Handles the flag argv[i] (which begins with --); returns how many words it took. */
 static int read_flag(struct dtx_opt *opt, int argc, char *const *argv, int i)
 {
@@ -238,13 +247,13 @@ static int read_flag(struct dtx_opt *opt, int argc, char *const *argv, int i)
     }
     snprintf(from, sizeof from, "flag --%s", key);
     const struct opt_value *value = dtx_opt_find(opt, key);
-    bool has_next = i + 1 < argc && strncmp(argv[i + 1], "--", 2) != 0, truth;
+    bool has_next = i + 1 < argc && strncmp(argv[i + 1], "--", 2) != 0;
     if (equals) {
         dtx_opt_set(opt, key, equals + 1, DTX_OPT_FLAG, from);
         return 1;
     }
     if (value && value->row->type == DTX_OPT_BOOL) {
-        has_next = has_next && dtx_opt_parse_bool(argv[i + 1], &truth);
+        has_next = has_next && is_truth(key, argv[i + 1]);
         dtx_opt_set(opt, key, has_next ? argv[i + 1] : "true", DTX_OPT_FLAG, from);
     } else if (value && !has_next) {
         dtx_opt_fault(opt, "%s: a value must follow", from);

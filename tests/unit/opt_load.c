@@ -190,7 +190,7 @@ static void flags(void **state)
                     "5",
                     "--lr.peak=-2e-3",
                     "--run.verbose",
-                    "two",
+                    "two.yaml",
                     "--model.tied",
                     "false",
                     "--lr.warmup",
@@ -204,7 +204,7 @@ static void flags(void **state)
     assert_int_equal(dtx_opt_load_args(&f->ctx, f->opt, 14, argv, words, 5, &n), DTX_OK);
     assert_int_equal(dtx_opt_check(&f->ctx, f->opt), DTX_OK);
     assert_int_equal(n, 5);
-    static const char *const expected[] = {"one", "two", "-", "-4", "--three"};
+    static const char *const expected[] = {"one", "two.yaml", "-", "-4", "--three"};
     for (int i = 0; i < 5; i++)
         assert_string_equal(words[i], expected[i]);
     assert_int_equal(dtx_opt_int(f->opt, "model.layers"), 5);
@@ -217,17 +217,19 @@ static void flags(void **state)
 static void wrong_flags(void **state)
 {
     struct fixture *f = *state;
-    char *argv[] = {"word", "--model.layer", "5", "-v", "--lr.peak", "--run.dir=", "extra", "--device"};
+    char *argv[] = {
+        "word", "--model.layer", "5", "-v", "--lr.peak", "--run.dir=", "extra", "--run.verbose", "maybe", "--device"};
     const char *words[1];
     int n = 0;
-    assert_int_equal(dtx_opt_load_args(&f->ctx, f->opt, 8, argv, words, 1, &n), DTX_OK);
+    assert_int_equal(dtx_opt_load_args(&f->ctx, f->opt, 10, argv, words, 1, &n), DTX_OK);
     assert_int_equal(n, 1);
     assert_string_equal(dtx_opt_text(f->opt, "run.dir"), "");
-    expect_fault(f, "5 faults in the configuration:\n"
+    expect_fault(f, "6 faults in the configuration:\n"
                     "  flag --model.layer: there is no option 'model.layer'; did you mean 'model.layers'?\n"
                     "  flag -v: flags begin with two dashes\n"
                     "  flag --lr.peak: a value must follow\n"
                     "  'extra' is one word too many on the command line\n"
+                    "  flag --run.verbose: run.verbose = 'maybe' must be true or false\n"
                     "  flag --device: a value must follow");
 }
 
