@@ -151,29 +151,37 @@ static void wait_for_bytes(struct dtx_ahead *a)
     }
 }
 
-enum dtx_status dtx_ahead_take(struct dtx_ahead *a, struct dtx_ctx *ctx, void *to, int64_t bytes)
+enum dtx_status dtx_ahead_peek(struct dtx_ahead *a, struct dtx_ctx *ctx, int64_t most, const void **bytes, int64_t *n)
 {
-    enum dtx_status status = DTX_OK;
     pthread_mutex_lock(&a->mutex);
-    for (int64_t done = 0; done < bytes && status == DTX_OK;) {
-        wait_for_bytes(a);
-        int64_t from = a->taken % a->room;
-        int64_t n = dtx_min64(dtx_min64(a->filled - a->taken, a->room - from), bytes - done);
-        if (n == 0) {
-            status = a->status;
-            break;
-        }
-        pthread_mutex_unlock(&a->mutex);
-        memcpy((char *)to + done, a->ring + from, (size_t)n);
-        pthread_mutex_lock(&a->mutex);
-        a->taken += n;
-        done += n;
-        pthread_cond_signal(&a->changed);
-    }
+    wait_for_bytes(a);
+    int64_t from = a->taken % a->room;
+    *bytes = a->ring + from;
+    *n = dtx_min64(dtx_min64(a->filled - a->taken, a->room - from), most);
+    enum dtx_status status = *n > 0 ? DTX_OK : a->status;
     pthread_mutex_unlock(&a->mutex);
     if (status != DTX_OK)
         (void)dtx_error_take_from(ctx, &a->helper);
     return status;
+}
+
+void dtx_ahead_skip(struct dtx_ahead *a, int64_t n)
+{
+    pthread_mutex_lock(&a->mutex);
+    a->taken += n;
+    pthread_cond_signal(&a->changed);
+    pthread_mutex_unlock(&a->mutex);
+}
+
+enum dtx_status dtx_ahead_take(struct dtx_ahead *a, struct dtx_ctx *ctx, void *to, int64_t bytes)
+{
+    const void *from;
+    for (int64_t done = 0, n; done < bytes; done += n) {
+        DTX_TRY(ctx, dtx_ahead_peek(a, ctx, bytes - done, &from, &n));
+        memcpy((char *)to + done, from, (size_t)n);
+        dtx_ahead_skip(a, n);
+    }
+    return DTX_OK;
 }
 
 void dtx_ahead_end(struct dtx_ahead *a)

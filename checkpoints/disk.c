@@ -314,9 +314,10 @@ void dtx_disk_flush_early(int fd, int64_t offset, int64_t bytes)
     (void)sync_file_range(fd, offset, bytes, SYNC_FILE_RANGE_WRITE);
 }
 
-enum dtx_status dtx_disk_close_written(struct dtx_ctx *ctx, int fd, const char *path)
+enum dtx_status dtx_disk_close_synced(struct dtx_ctx *ctx, int fd, const char *path, int error)
 {
-    if (!DTX_MUTANT(ckpt_no_file_sync) && fsync(fd) != 0) {
+    if (error != 0) {
+        errno = error;
         enum dtx_status status = os_error(ctx, "sync", path);
         close(fd);
         return status;
@@ -324,6 +325,11 @@ enum dtx_status dtx_disk_close_written(struct dtx_ctx *ctx, int fd, const char *
     if (close(fd) != 0)
         return os_error(ctx, "close", path);
     return DTX_OK;
+}
+
+enum dtx_status dtx_disk_close_written(struct dtx_ctx *ctx, int fd, const char *path)
+{
+    return dtx_disk_close_synced(ctx, fd, path, DTX_MUTANT(ckpt_no_file_sync) || fsync(fd) == 0 ? 0 : errno);
 }
 
 enum dtx_status dtx_disk_write_text(struct dtx_ctx *ctx, const char *path, const char *text)

@@ -63,6 +63,8 @@ void dtx_disk_flush_early(int fd, int64_t offset, int64_t bytes);
 enum dtx_status dtx_disk_resize(struct dtx_ctx *ctx, int fd, const char *path, int64_t bytes);
 /* fsync and close: a close may report a lost write. */
 enum dtx_status dtx_disk_close_written(struct dtx_ctx *ctx, int fd, const char *path);
+/* The same of a file that was synced before; error: that sync's errno, or 0. */
+enum dtx_status dtx_disk_close_synced(struct dtx_ctx *ctx, int fd, const char *path, int error);
 
 /* A new small file, synced. */
 enum dtx_status dtx_disk_write_text(struct dtx_ctx *ctx, const char *path, const char *text);

@@ -20,7 +20,8 @@
 #include "kernels/base/mem.h"
 #include "kernels/base/mutant.h"
 
-enum { WRITE_BYTES = 1 << 20 }; /* of one call: what is hashed is still in the cache */
+/* Of one call: what is hashed is still in the cache. Of what is sent to the disk while writing goes on. */
+enum { WRITE_BYTES = 1 << 20, FLUSH_BYTES = 128 << 20 };
 
 /* A box of this rank, at most box_bytes long. */
 struct part {
@@ -273,7 +274,7 @@ static enum dtx_status lay_out_shards(struct save *s)
     if (status == DTX_OK && s->shard >= 0)
         status = dtx_disk_open_new(ctx, path, 0, &s->fd);
     if (s->fd >= 0)
-        dtx_flush_begin(&s->flush, s->fd);
+        dtx_flush_begin(&s->flush, s->fd, FLUSH_BYTES);
     if (s->fd >= 0 && s->options.beside)
         status = dtx_mem_alloc(ctx, WRITE_BYTES + DTX_DISK_PAGE, 1, &s->memory);
     if (s->memory)
@@ -401,26 +402,30 @@ static enum dtx_status write_boxes(struct save *s)
     return fault;
 }
 
-/* The leader's shard is complete, and on the disk. */
+/* The leader's shard is complete, and on its way to the disk. */
 static enum dtx_status finish_shard(struct save *s)
 {
     char path[DTX_DISK_PATH];
-    int fd = s->fd;
     if (s->shard < 0)
         return DTX_OK;
     DTX_TRY(s->ctx, shard_path(s, path));
-    DTX_TRY(s->ctx, dtx_ckpt_shard_end(s->ctx, path, fd, s->entries, s->n, s->shard, &s->layout));
-    dtx_flush_end(&s->flush);
-    s->fd = -1;
-    if (DTX_MUTANT(ckpt_no_shard_sync) || DTX_MUTANT(ckpt_marker_first)) {
-        close(fd);
-        return DTX_OK;
-    }
-    DTX_TRY(s->ctx, dtx_disk_close_written(s->ctx, fd, path));
-    return dtx_disk_sync(s->ctx, s->folder);
+    DTX_TRY(s->ctx, dtx_ckpt_shard_end(s->ctx, path, s->fd, s->entries, s->n, s->shard, &s->layout));
+    if (!DTX_MUTANT(ckpt_marker_first))
+        dtx_flush_sync(&s->flush);
+    return DTX_OK;
 }
 
-/* The leaders read their shards back; root gets all sizes and checksums. */
+/* It is there, and its entry in the folder. */
+static enum dtx_status close_shard(struct save *s, const char *path)
+{
+    int fd = s->fd;
+    s->fd = -1;
+    DTX_TRY(s->ctx, dtx_disk_close_synced(s->ctx, fd, path, dtx_flush_end(&s->flush)));
+    return DTX_MUTANT(ckpt_no_shard_sync) || DTX_MUTANT(ckpt_marker_first) ? DTX_OK : dtx_disk_sync(s->ctx, s->folder);
+}
+
+/* The leaders read their shards back, from memory or (beside training) from the disk, while the sync waits for the
+ * disk; root gets all sizes and checksums. */
 static enum dtx_status check_shards(struct save *s)
 {
     struct dtx_ckpt_file mine, *files;
@@ -434,6 +439,8 @@ static enum dtx_status check_shards(struct save *s)
         if (status == DTX_OK)
             status = dtx_ckpt_shard_check(s->ctx, path, s->entries, DTX_MUTANT(ckpt_readback_unchecked) ? 0 : s->n,
                                           s->shard, s->options.beside, NULL, &mine.bytes, &mine.hash);
+        if (status == DTX_OK)
+            status = close_shard(s, path);
     }
     DTX_TRY_GOTO(s->ctx, status, dtx_comm_agree(s->world, status), done);
     DTX_TRY_GOTO(s->ctx, status, dtx_comm_gather_bytes(s->world, &mine, sizeof mine, all), done);

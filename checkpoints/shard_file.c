@@ -132,10 +132,13 @@ enum dtx_status dtx_ckpt_shard_end(struct dtx_ctx *ctx, const char *path, int fd
     return status;
 }
 
-static enum dtx_status take_bytes(struct dtx_ctx *ctx, const struct input *in, void *to, int64_t bytes, int64_t offset)
+static enum dtx_status compare_checksum(struct dtx_ctx *ctx, const char *path, const struct dtx_ckpt_entry *entry,
+                                        uint64_t hash)
 {
-    return in->ahead ? dtx_ahead_take(in->ahead, ctx, to, bytes)
-                     : dtx_disk_read_at(ctx, in->fd, in->path, to, bytes, offset);
+    if (hash == entry->checksum || DTX_MUTANT(ckpt_checksum_unchecked))
+        return DTX_OK;
+    return dtx_fail(ctx, DTX_E_FORMAT, "%s is damaged: the checksum of %s differs (bytes %lld to %lld)", path,
+                    entry->name, (long long)entry->offset, (long long)(entry->offset + entry->bytes - 1));
 }
 
 static enum dtx_status read_box(struct dtx_ctx *ctx, const struct input *in, const struct dtx_ckpt_entry *entry,
@@ -149,17 +152,15 @@ static enum dtx_status read_box(struct dtx_ctx *ctx, const struct input *in, con
     for (int64_t at = 0; at < entry->bytes && status == DTX_OK; at += piece) {
         int64_t n = dtx_min64(piece, entry->bytes - at);
         char *to = sink ? data : (char *)data + at;
-        status = take_bytes(ctx, in, to, n, entry->offset + at);
+        status = in->ahead ? dtx_ahead_take(in->ahead, ctx, to, n)
+                           : dtx_disk_read_at(ctx, in->fd, in->path, to, n, entry->offset + at);
         if (status == DTX_OK)
             dtx_hasher_add(hasher, to, (size_t)n);
         if (status == DTX_OK && sink)
             status = sink->take(sink->self, at, n, to);
     }
     uint64_t hash = dtx_hasher_end(hasher);
-    if (status == DTX_OK && hash != entry->checksum && !DTX_MUTANT(ckpt_checksum_unchecked))
-        return dtx_fail(ctx, DTX_E_FORMAT, "%s is damaged: the checksum of %s differs (bytes %lld to %lld)", in->path,
-                        entry->name, (long long)entry->offset, (long long)(entry->offset + entry->bytes - 1));
-    return status;
+    return status == DTX_OK ? compare_checksum(ctx, in->path, entry, hash) : status;
 }
 
 enum dtx_status dtx_ckpt_box_read(struct dtx_ctx *ctx, int fd, const char *path, const struct dtx_ckpt_entry *entry,
@@ -237,42 +238,47 @@ static int by_offset(const void *a, const void *b)
     return ((*x)->offset > (*y)->offset) - ((*x)->offset < (*y)->offset);
 }
 
-/* What stands between the boxes: HDF5's own structures. */
-static enum dtx_status hash_gap(struct dtx_ctx *ctx, const struct input *in, struct dtx_hasher *hasher, int64_t from,
-                                int64_t to)
+/* The next bytes of a file, hashed where they lie. box: NULL between boxes, where HDF5's own structures stand. */
+static enum dtx_status hash_next(struct dtx_ctx *ctx, struct dtx_ahead *ahead, int64_t bytes, struct dtx_hasher *file,
+                                 struct dtx_hasher *box)
 {
-    char piece[8192];
-    for (int64_t at = from; at < to; at += (int64_t)sizeof piece) {
-        int64_t bytes = dtx_min64((int64_t)sizeof piece, to - at);
-        DTX_TRY(ctx, take_bytes(ctx, in, piece, bytes, at));
-        dtx_hasher_add(hasher, piece, (size_t)bytes);
+    const void *piece;
+    for (int64_t at = 0, n; at < bytes; at += n) {
+        DTX_TRY(ctx, dtx_ahead_peek(ahead, ctx, dtx_min64(READ_BYTES, bytes - at), &piece, &n));
+        dtx_hasher_add(file, piece, (size_t)n);
+        if (box)
+            dtx_hasher_add(box, piece, (size_t)n);
+        dtx_ahead_skip(ahead, n);
     }
     return DTX_OK;
 }
 
-static enum dtx_status hash_piece(void *self, int64_t at, int64_t bytes, const void *data)
+static enum dtx_status check_box(struct dtx_ctx *ctx, struct dtx_ahead *ahead, const char *path,
+                                 const struct dtx_ckpt_entry *box, struct dtx_hasher *file)
 {
-    (void)at;
-    dtx_hasher_add(self, data, (size_t)bytes);
-    return DTX_OK;
+    struct dtx_hasher *hasher = dtx_hasher_begin(0);
+    if (!hasher)
+        return dtx_fail(ctx, DTX_E_MEMORY, "out of memory hashing %s", path);
+    enum dtx_status status = hash_next(ctx, ahead, box->bytes, file, hasher);
+    uint64_t hash = dtx_hasher_end(hasher);
+    return status == DTX_OK ? compare_checksum(ctx, path, box, hash) : status;
 }
 
-static enum dtx_status check_boxes(struct dtx_ctx *ctx, const struct input *in, struct dtx_hasher *hasher,
-                                   const struct dtx_ckpt_entry *const *boxes, int64_t n, int64_t size, void *buffer,
-                                   struct dtx_meter *meter)
+static enum dtx_status check_boxes(struct dtx_ctx *ctx, struct dtx_ahead *ahead, const char *path,
+                                   struct dtx_hasher *file, const struct dtx_ckpt_entry *const *boxes, int64_t n,
+                                   int64_t size, struct dtx_meter *meter)
 {
-    struct dtx_ckpt_sink sink = {hash_piece, hasher, READ_BYTES};
     int64_t at = 0;
     for (int64_t i = 0; i < n; i++) {
         if (boxes[i]->offset < at || boxes[i]->offset + boxes[i]->bytes > size)
-            return dtx_fail(ctx, DTX_E_FORMAT, "%s: a box of %s lies outside the file or in another box", in->path,
+            return dtx_fail(ctx, DTX_E_FORMAT, "%s: a box of %s lies outside the file or in another box", path,
                             boxes[i]->name);
-        DTX_TRY(ctx, hash_gap(ctx, in, hasher, at, boxes[i]->offset));
-        DTX_TRY(ctx, read_box(ctx, in, boxes[i], buffer, &sink));
+        DTX_TRY(ctx, hash_next(ctx, ahead, boxes[i]->offset - at, file, NULL));
+        DTX_TRY(ctx, check_box(ctx, ahead, path, boxes[i], file));
         at = boxes[i]->offset + boxes[i]->bytes;
         dtx_meter_add(meter, boxes[i]->bytes);
     }
-    return hash_gap(ctx, in, hasher, at, size);
+    return hash_next(ctx, ahead, size - at, file, NULL);
 }
 
 static enum dtx_status open_file(struct dtx_ctx *ctx, const void *self, int file, char path[DTX_DISK_PATH], int *fd)
@@ -287,9 +293,9 @@ enum dtx_status dtx_ckpt_shard_check(struct dtx_ctx *ctx, const char *path, cons
                                      uint64_t *hash)
 {
     enum dtx_status status;
-    void *list, *buffer = NULL;
+    void *list;
     int64_t count = 0, size = 0;
-    struct input in = {-1, NULL, path};
+    struct dtx_ahead *ahead = NULL;
     struct dtx_hasher *hasher = NULL;
     DTX_TRY(ctx, dtx_mem_alloc(ctx, n, sizeof(struct dtx_ckpt_entry *), &list));
     const struct dtx_ckpt_entry **boxes = list;
@@ -299,17 +305,15 @@ enum dtx_status dtx_ckpt_shard_check(struct dtx_ctx *ctx, const char *path, cons
     qsort(boxes, (size_t)count, sizeof *boxes, by_offset);
     DTX_TRY_GOTO(ctx, status, dtx_disk_size(ctx, path, &size), done);
     struct dtx_ahead_range whole = {0, 0, size};
-    DTX_TRY_GOTO(ctx, status, dtx_ahead_begin(ctx, &whole, 1, direct, open_file, path, &in.ahead), done);
-    DTX_TRY_GOTO(ctx, status, dtx_mem_alloc(ctx, READ_BYTES, 1, &buffer), done);
+    DTX_TRY_GOTO(ctx, status, dtx_ahead_begin(ctx, &whole, 1, direct, open_file, path, &ahead), done);
     hasher = dtx_hasher_begin(0);
     if (hasher)
-        status = check_boxes(ctx, &in, hasher, boxes, count, size, buffer, meter);
+        status = check_boxes(ctx, ahead, path, hasher, boxes, count, size, meter);
     else
         status = dtx_fail(ctx, DTX_E_MEMORY, "out of memory hashing %s", path);
 done:;
     uint64_t value = dtx_hasher_end(hasher);
-    dtx_ahead_end(in.ahead);
-    dtx_mem_free(buffer);
+    dtx_ahead_end(ahead);
     dtx_mem_free(list);
     if (status == DTX_OK) {
         *bytes = size;
