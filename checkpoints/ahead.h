@@ -25,8 +25,7 @@ enum dtx_status dtx_ahead_begin(struct dtx_ctx *ctx, const struct dtx_ahead_rang
                                 const void *self, struct dtx_ahead **out);
 /* The next bytes of the sequence; the thread's failure comes at the byte where it happened. */
 enum dtx_status dtx_ahead_take(struct dtx_ahead *ahead, struct dtx_ctx *ctx, void *to, int64_t bytes);
-/* The same without a copy: the next bytes where they lie, 1 to `most` of them, until dtx_ahead_skip passes over them.
- */
+/* The same without a copy: the next bytes where they lie, 1 to `most` of them, until dtx_ahead_skip. */
 enum dtx_status dtx_ahead_peek(struct dtx_ahead *ahead, struct dtx_ctx *ctx, int64_t most, const void **bytes,
                                int64_t *n);
 void dtx_ahead_skip(struct dtx_ahead *ahead, int64_t n);

@@ -587,7 +587,7 @@ static void discard(struct save *s)
     struct dtx_ctx quiet;
     dtx_h5_discard(&s->layout);
     if (s->fd >= 0) {
-        dtx_flush_end(&s->flush);
+        (void)dtx_flush_end(&s->flush);
         close(s->fd);
     }
     dtx_ctx_init_child(&quiet, s->ctx);
