@@ -312,6 +312,8 @@ enum dtx_status dtx_tokenize_run(struct dtx_ctx *ctx, const struct dtx_tokenize_
             status = work(ctx, &r, &set);
         if (status == DTX_OK)
             status = finish(ctx, &r);
+        if (DTX_MUTANT(tokenize_frees_signals))
+            pthread_sigmask(SIG_UNBLOCK, &set, NULL);
     }
     out->complete_before = complete;
     if (status == DTX_OK)

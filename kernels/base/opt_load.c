@@ -228,8 +228,7 @@ enum dtx_status dtx_opt_load_env(struct dtx_ctx *ctx, struct dtx_opt *opt, char 
     return DTX_OK;
 }
 
-/* The word behind an option of a run that is true or false: its value, and not a file's name? Wrong values are told so.
- */
+/* Behind an option of a run that is true or false: its value, be it a wrong one, and not the name of a file? */
 static bool is_truth(const char *key, const char *word)
 {
     bool truth;
